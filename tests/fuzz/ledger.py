@@ -45,10 +45,21 @@ class FuzzRun:
         units, reached = _UNITS.findall(output), _COVERAGE.findall(output)
         if not units or not reached:
             raise ValueError(f"{target}: libFuzzer printed no statistics: {output[-200:]!r}")
-        describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-        commit = subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
         today = datetime.now(UTC).date().isoformat()
-        return cls(target, today, commit, int(units[-1]), *map(int, reached[-1]))
+        return cls(target, today, _commit(), int(units[-1]), *map(int, reached[-1]))
+
+
+def _commit() -> str:
+    """Return the commit of the code that runs; the ledger itself may have changed."""
+    others = "--untracked-files=no", "--", ".", f":(exclude)tests/fuzz/{LEDGER.name}"
+    dirty = "-dirty" if _git("status", "--porcelain", *others) else ""
+    return _git("rev-parse", "--short=8", "HEAD") + dirty
+
+
+def _git(*words: str) -> str:
+    argv, folder = ["git", *words], LEDGER.parents[2]
+    reply = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
+    return reply.stdout.strip()
 
 
 def note(run: FuzzRun, ledger: Path = LEDGER) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 from click.testing import CliRunner, Result
 
-from moefabric.core.ocs import Ocs
+from moefabric.core.ocs import Ocs, RandomTime
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux import namespaces
@@ -40,7 +40,7 @@ CIRCUIT = ":oxc:swit:conn:add (@1,2),(@4,3)"
 def fabric(machine: Machine) -> Iterator[Fabric]:
     """Two servers with an optical NIC each, whose links follow the light."""
     bare = small_fabric("dark")
-    dark = Ocs("ocs0", 2, SETTLE_NS, LINK_UP_NS, link_down=True)
+    dark = Ocs("ocs0", 2, SETTLE_NS, RandomTime(LINK_UP_NS), link_down=True)
     fabric = replace(bare, regions=(replace(bare.regions[0], ocs=dark),))
     machine.up(fabric, ocs_process)
     yield fabric
