@@ -94,11 +94,11 @@ def test_unknown_frame_names_the_kinds(result: Result) -> None:
         result.to_frame("rows")
 
 
-def test_missing_pandas_is_an_error_that_names_the_extra(
+def test_missing_pandas_is_an_error_with_its_command(
     result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UnsupportedError, match=r"install moefabric\[frames\]"):
+    with pytest.raises(UnsupportedError, match=r"-m pip install pandas$"):
         result.to_frame()
 
 
