@@ -76,6 +76,7 @@ def _row(
         null=null_value if row.kind == "prediction" else None,
         precision=f"{precision:g}, {row.reading or spec.reading}",
         source=row.source,
+        words=(row.reading or spec.reading).startswith("words"),
     )
 
 

@@ -24,7 +24,7 @@ from tests.support.paths import EXAMPLES
 GOLDEN = Path(__file__).parents[2] / "golden/paper"
 
 PAPER = EXAMPLES / "paper"
-COUNTS = ("rows", "inside", "null_inside", "reproduced")
+COUNTS = ("rows", "inside", "null_inside", "reproduced", "distance", "null_distance")
 ROOT = EXAMPLES.parent
 
 
@@ -104,7 +104,9 @@ def test_rows_of_the_paper_and_aims_are_never_in_one_sum(predicted: PaperResults
 
 def test_last_lines_count_rows_and_aims(predicted: PaperResults) -> None:
     rows, aims = list(text_lines(predicted))[-2:]
-    assert rows.startswith(f"the paper's rows: {predicted.counts.reproduced} of ")
+    distance = f"the median distance to the paper is {predicted.counts.distance:.1f} %, "
+    assert rows.startswith(f"the paper's rows: {distance}the null model's ")
+    assert f"; {predicted.counts.reproduced} of {predicted.counts.rows} rows are " in rows
     assert aims.startswith(f"aims of this project: {predicted.aims_met} of ")
 
 
