@@ -12,6 +12,7 @@ from typing import Final
 from moefabric import rate_text
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
+from moefabric_studies.paper.cost_performance import front_grid, unpublished_grid
 from moefabric_studies.paper.evaluation import RATES, Evaluation
 from moefabric_studies.paper.iteration import compose_iteration
 from moefabric_studies.paper.job import PaperJob
@@ -46,6 +47,8 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         topoopt_grid(evaluation),
         implied_circuits_grid(evaluation),
         oversubscription_grid(evaluation),
+        unpublished_grid(evaluation),
+        front_grid(evaluation),
     )
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from markupsafe import escape
 from moefabric_studies.commands.paper import paper as command
 from moefabric_studies.paper import text
+from moefabric_studies.paper.cost_performance import cost_performance_picture
 from moefabric_studies.paper.growth import growth_picture, growth_points
 from moefabric_studies.paper.loader import TableSpec, load_jobs, load_published, load_section
 from moefabric_studies.paper.page import document_text, page
@@ -115,6 +116,8 @@ def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> No
     assert (ROOT / "docs/paper.md").read_text() == document_text(predicted)
     picture = (ROOT / "docs/paper-growth.svg").read_text()
     assert picture == growth_picture(predicted.evaluation)
+    picture = (ROOT / "docs/paper-cost-performance.svg").read_text()
+    assert picture == cost_performance_picture(predicted.evaluation)
 
 
 def test_prices_and_performance_grow_alike_to_65536_gpus(predicted: PaperResults) -> None:

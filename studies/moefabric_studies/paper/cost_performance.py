@@ -1,0 +1,129 @@
+"""The paper's networks in the plane of cost and performance (figures 12 and 13).
+
+Where the paper draws an iteration and prints no value, the prediction stands alone: it isn't
+judged, and not counted with the rows.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Final, NamedTuple
+
+from moefabric import rate_text
+from moefabric.api.charts import Axis, Dot, Mark, Panel, curve, document_picture, plot
+from moefabric_studies.grids import Grid, grid
+from moefabric_studies.paper.evaluation import RATES, Evaluation
+
+_OVERSUBSCRIBED: Final = "oversubscribed"
+_COLOURS: Final = {
+    "fat-tree": 7, "rail-optimised": 0, _OVERSUBSCRIBED: 1, "topoopt": 5, "mixnet": 4,
+}  # fmt: skip
+"""Colour of each of the paper's networks."""
+
+
+class NetworkPoint(NamedTuple):
+    """A network at a NIC rate: its price, and a job's iteration in the unit of the figures."""
+
+    million_usd: float
+    time: float
+    network: str
+    rate_bps: float
+
+
+def predicted_points(evaluation: Evaluation, job: str) -> list[NetworkPoint]:
+    """Return a job's points as predicted.
+
+    The unit of a model without published figures is its fastest iteration.
+    """
+    seconds = {
+        (network, rate): evaluation.iteration(job, network, rate).seconds
+        for network, rate in product(_COLOURS, RATES)
+    }
+    calibrated = evaluation.calibrations.get(job)
+    unit_s = calibrated.unit_s if calibrated else min(seconds.values())
+    times = {key: one / unit_s for key, one in seconds.items()}
+    return list(_points(evaluation, job, times))
+
+
+def published_points(evaluation: Evaluation, job: str) -> list[NetworkPoint]:
+    """Return a job's points by the published figures, none of them on the 3:1 tree."""
+    times = {(n, rate): time for (j, rate, n), time in evaluation.published.items() if j == job}
+    return list(_points(evaluation, job, times))
+
+
+def _points(
+    evaluation: Evaluation, job: str, times: dict[tuple[str, float], float]
+) -> Iterator[NetworkPoint]:
+    for (network, rate), time in times.items():
+        yield NetworkPoint(evaluation.usd(job, network, rate) / 1e6, time, network, rate)
+
+
+def front(points: Iterable[NetworkPoint]) -> list[NetworkPoint]:
+    """Return the points to which no other is both as cheap and as fast, the cheapest first."""
+    best: list[NetworkPoint] = []
+    for point in sorted(points):
+        if not best or point.time < best[-1].time * (1 - 1e-9):
+            best.append(point)
+    return best
+
+
+def _front_text(points: Iterable[NetworkPoint]) -> str:
+    rates: dict[str, list[str]] = {}
+    for point in sorted(front(points), key=lambda point: list(_COLOURS).index(point.network)):
+        rates.setdefault(point.network, []).append(f"{point.rate_bps / 1e9:g}")
+    return ", ".join(f"{network} {'/'.join(numbers)}" for network, numbers in rates.items())
+
+
+def front_grid(evaluation: Evaluation) -> Grid:
+    """Return the networks that are best for their price, predicted and published."""
+    rows = []
+    for job in evaluation.jobs:
+        predicted = predicted_points(evaluation, job)
+        compared = [point for point in predicted if point.network != _OVERSUBSCRIBED]
+        texts = map(_front_text, (predicted, compared, published_points(evaluation, job)))
+        rows.append((job, *(text or "not published" for text in texts)))
+    return grid("paper/front", rows)
+
+
+def unpublished_grid(evaluation: Evaluation) -> Grid:
+    """Return the iterations that the paper draws without values, by NIC rate."""
+    rows = []
+    for job in evaluation.jobs:
+        points = predicted_points(evaluation, job)
+        for network in (_OVERSUBSCRIBED,) if job in evaluation.calibrations else _COLOURS:
+            times = (f"{point.time:.2f}" for point in points if point.network == network)
+            rows.append((job, network, *times))
+    return grid("paper/unpublished", rows, header=("model", "network", *map(rate_text, RATES)))
+
+
+def cost_performance_picture(evaluation: Evaluation) -> str:
+    """Draw performance over the price of the network, with the published points as large dots."""
+    prices = {float(n): f"{n}" for n in (1, 2, 5, 10, 20)}
+    across = Axis(0.9, 22, prices, "network, million USD", logarithmic=True)
+    up, panels = Axis.numbers(0, 1.1, most=6), list[Panel]()
+    for job in evaluation.jobs:
+        published = published_points(evaluation, job)
+        marks: list[list[Mark]] = [
+            [
+                Dot(*at, f"t{_COLOURS[point.network]}", tip, 5.0)
+                for point, at, tip in _tips(published)
+            ]
+        ]
+        points = predicted_points(evaluation, job)
+        for network, colour in _COLOURS.items():
+            mine = _tips(point for point in points if point.network == network)
+            marks.append(list(curve(colour, [(*at, tip) for _, at, tip in mine])))
+        panels.append(plot(job, across, up, marks))
+    title = "Performance (1 = fastest published) against cost, 100 to 800 Gb/s; large dots: published"
+    legend = [(f"t{colour}", name) for name, colour in _COLOURS.items()]
+    return document_picture(title, panels, columns=3, legend=legend)
+
+
+def _tips(
+    points: Iterable[NetworkPoint],
+) -> Iterator[tuple[NetworkPoint, tuple[float, float], str]]:
+    for point in points:
+        at = point.million_usd, 1 / point.time
+        text = (
+            f"{point.network} at {rate_text(point.rate_bps)}: {at[0]:.3g} million USD, {at[1]:.2f}"
+        )
+        yield point, at, text
