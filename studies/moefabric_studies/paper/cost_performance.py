@@ -113,7 +113,9 @@ def cost_performance_picture(evaluation: Evaluation) -> str:
             mine = _tips(point for point in points if point.network == network)
             marks.append(list(curve(colour, [(*at, tip) for _, at, tip in mine])))
         panels.append(plot(job, across, up, marks))
-    title = "Performance (1 = fastest published) against cost, 100 to 800 Gb/s; large dots: published"
+    title = (
+        "Performance (1 = fastest published) against cost, 100 to 800 Gb/s; large dots: published"
+    )
     legend = [(f"t{colour}", name) for name, colour in _COLOURS.items()]
     return document_picture(title, panels, columns=3, legend=legend)
 
