@@ -9,7 +9,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from moefabric import rate_text
-from moefabric.api.charts import Axis, Dot, Mark, Panel, curve, document_picture, plot
+from moefabric.api.charts import MISSING, Axis, Dot, Mark, Panel, curve, document_picture, plot
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.evaluation import RATES, Evaluation
 
@@ -27,6 +27,13 @@ class NetworkPoint(NamedTuple):
     time: float
     network: str
     rate_bps: float
+
+    @property
+    def drawn(self) -> tuple[float, float, str]:
+        """Price, performance and tooltip."""
+        rate, performance = rate_text(self.rate_bps), 1 / self.time
+        text = f"{self.network} at {rate}: {self.million_usd:.3g} million USD, {performance:.2f}"
+        return self.million_usd, performance, text
 
 
 def predicted_points(evaluation: Evaluation, job: str) -> list[NetworkPoint]:
@@ -75,12 +82,11 @@ def _front_text(points: Iterable[NetworkPoint]) -> str:
 
 def front_grid(evaluation: Evaluation) -> Grid:
     """Return the networks that are best for their price, predicted and published."""
-    rows = []
-    for job in evaluation.jobs:
-        predicted = predicted_points(evaluation, job)
-        compared = [point for point in predicted if point.network != _OVERSUBSCRIBED]
-        texts = map(_front_text, (predicted, compared, published_points(evaluation, job)))
-        rows.append((job, *(text or "not published" for text in texts)))
+    rows = (
+        (job, _front_text(predicted_points(evaluation, job)), _front_text(published) or MISSING)
+        for job in evaluation.jobs
+        for published in [published_points(evaluation, job)]
+    )
     return grid("paper/front", rows)
 
 
@@ -101,31 +107,14 @@ def cost_performance_picture(evaluation: Evaluation) -> str:
     across = Axis(0.9, 22, prices, "network, million USD", logarithmic=True)
     up, panels = Axis.numbers(0, 1.1, most=6), list[Panel]()
     for job in evaluation.jobs:
-        published = published_points(evaluation, job)
-        marks: list[list[Mark]] = [
-            [
-                Dot(*at, f"t{_COLOURS[point.network]}", tip, 5.0)
-                for point, at, tip in _tips(published)
-            ]
-        ]
-        points = predicted_points(evaluation, job)
+        points, marks = predicted_points(evaluation, job), list[Iterable[Mark]]()
         for network, colour in _COLOURS.items():
-            mine = _tips(point for point in points if point.network == network)
-            marks.append(list(curve(colour, [(*at, tip) for _, at, tip in mine])))
+            mine = (p.drawn for p in published_points(evaluation, job) if p.network == network)
+            marks.append([Dot(x, y, f"t{colour}", text, 5.0) for x, y, text in mine])
+            marks.append(curve(colour, [p.drawn for p in points if p.network == network]))
         panels.append(plot(job, across, up, marks))
     title = (
         "Performance (1 = fastest published) against cost, 100 to 800 Gb/s; large dots: published"
     )
     legend = [(f"t{colour}", name) for name, colour in _COLOURS.items()]
     return document_picture(title, panels, columns=3, legend=legend)
-
-
-def _tips(
-    points: Iterable[NetworkPoint],
-) -> Iterator[tuple[NetworkPoint, tuple[float, float], str]]:
-    for point in points:
-        at = point.million_usd, 1 / point.time
-        text = (
-            f"{point.network} at {rate_text(point.rate_bps)}: {at[0]:.3g} million USD, {at[1]:.2f}"
-        )
-        yield point, at, text

@@ -113,19 +113,15 @@ class PaperRow:
             return None
         is_number = self.paper[0] == self.paper[1] and not self.words
         low, high = self.paper if is_number else self.band
-        for bound, given, is_beyond in (
-            (low, self.paper[0], low is not None and value < low),
-            (high, self.paper[1], high is not None and value > high),
-        ):
-            if is_beyond and bound is not None:
+        for bound, given, side in ((low, self.paper[0], -1), (high, self.paper[1], 1)):
+            if bound is not None and side * (value - bound) > 0:
                 return 100 * (value - bound) / abs(given) if given else value - bound
         return 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as JSON types."""
         distances = {"distance": self.distance, "null_distance": self.null_distance}
-        judged = distances if self.is_judged else {}
-        return {_JSON_KEYS.get(name, name): value for name, value in vars(self).items()} | judged
+        return {_JSON_KEYS.get(name, name): one for name, one in vars(self).items()} | distances
 
 
 def verdict(band: Bounds, value: float | None, null: float) -> str:
@@ -190,10 +186,8 @@ class Counts:
     def of(cls, rows: Iterable[PaperRow]) -> Self:
         """Return the counts of the judged rows among these."""
         judged = [row for row in rows if row.is_judged]
-        distances, nulls = (
-            [abs(one) for one in values if one is not None]
-            for values in ((r.distance for r in judged), (r.null_distance for r in judged))
-        )
+        distances = [abs(row.distance) for row in judged if row.distance is not None]
+        nulls = [abs(row.null_distance) for row in judged if row.null_distance is not None]
         return cls(
             rows=len(judged),
             inside=sum(row.verdict != OUTSIDE for row in judged),
