@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 
 from moefabric import rate_text
 from moefabric.api.charts import MISSING, Axis, Dot, Mark, Panel, curve, document_picture, plot
+from moefabric.api.networks import paper_network_usd
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.evaluation import RATES, Evaluation
+from moefabric_studies.paper.measures import copper_usd
 
 _OVERSUBSCRIBED: Final = "oversubscribed"
 _COLOURS: Final = {
@@ -99,6 +101,16 @@ def unpublished_grid(evaluation: Evaluation) -> Grid:
             times = (f"{point.time:.2f}" for point in points if point.network == network)
             rows.append((job, network, *times))
     return grid("paper/unpublished", rows, header=("model", "network", *map(rate_text, RATES)))
+
+
+def price_grid(_: Evaluation) -> Grid:
+    """Return the prices of 4,096 GPUs with optics and with copper to the leaves (figure 24)."""
+    rows = (
+        (links, name, *(f"{usd(name, 512, rate) / 1e6:.2f}" for rate in RATES))
+        for links, usd in (("optics", paper_network_usd), ("copper to the leaves", copper_usd))
+        for name in _COLOURS
+    )
+    return grid("paper/prices", rows, header=("links", "network", *map(rate_text, RATES)))
 
 
 def cost_performance_picture(evaluation: Evaluation) -> str:

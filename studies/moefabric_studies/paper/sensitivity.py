@@ -14,7 +14,7 @@ from typing import Final
 from moefabric import rate_text
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
-from moefabric_studies.paper.cost_performance import front_grid, unpublished_grid
+from moefabric_studies.paper.cost_performance import front_grid, price_grid, unpublished_grid
 from moefabric_studies.paper.evaluation import RATES, Evaluation
 from moefabric_studies.paper.failures import slow_down
 from moefabric_studies.paper.iteration import Iteration, compose_iteration
@@ -71,6 +71,7 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         front_grid(evaluation),
         batch_grid(evaluation),
         failure_grid(evaluation),
+        price_grid(evaluation),
     )
 
 
@@ -134,13 +135,10 @@ def _errors(evaluation: Evaluation, jobs: dict[str, PaperJob], network: str) -> 
 
     def ratios(name: str, network: str) -> list[float]:
         """Return a job's seconds over the published figures, at each rate."""
-        job, rates = jobs[name], {rate: NETWORKS[network].eps_bytes_s(rate) for rate in RATES}
-        all_to_alls = {rate: evaluation.source.all_to_all(job, network, rate) for rate in RATES}
-        return [
-            compose_iteration(job, all_to_alls[rate], eps_bytes_s).seconds
-            / evaluation.published[name, rate, network]
-            for rate, eps_bytes_s in rates.items()
-        ]
+        at_first = evaluation.source.all_to_all(jobs[name], network, RATES[0])
+        iterations = zip(RATES, _at_rates(jobs[name], at_first, network), strict=True)
+        published = evaluation.published
+        return [one.seconds / published[name, rate, network] for rate, one in iterations]
 
     units_s = {name: exp(mean(map(log, ratios(name, CALIBRATION_NETWORK)))) for name in jobs}
     return [ratio / units_s[name] - 1 for name in jobs for ratio in ratios(name, network)]
@@ -194,11 +192,18 @@ def _to_mixnet(
     evaluation: Evaluation, name: str, at_first: AllToAll, network: str
 ) -> Iterator[float]:
     """Yield an iteration's time relative to MixNet's at every rate, given it at the first rate."""
+    for rate, one in zip(RATES, _at_rates(evaluation.jobs[name], at_first, network), strict=True):
+        yield one.seconds / evaluation.iteration(name, "mixnet", rate).seconds
+
+
+def _at_rates(job: PaperJob, at_first: AllToAll, network: str) -> Iterator[Iteration]:
+    """Yield an iteration at every rate, given its all-to-alls at the first."""
     for rate in RATES:
-        all_to_all = at_first.scaled(RATES[0] / rate)
-        eps_bytes_s = NETWORKS[network].eps_bytes_s(rate)
-        iteration = compose_iteration(evaluation.jobs[name], all_to_all, eps_bytes_s)
-        yield iteration.seconds / evaluation.iteration(name, "mixnet", rate).seconds
+        all_to_all, eps_bytes_s = (
+            at_first.scaled(RATES[0] / rate),
+            NETWORKS[network].eps_bytes_s(rate),
+        )
+        yield compose_iteration(job, all_to_all, eps_bytes_s)
 
 
 def oversubscription_grid(evaluation: Evaluation) -> Grid:
@@ -254,13 +259,10 @@ def _batch_ratio(evaluation: Evaluation, name: str, larger: float, case: _BatchC
         growing_s = (1 - fixed) * compute_s + one.all_to_all_s + one.pipeline_s
         return fixed * compute_s + larger * growing_s + one.all_reduce_s
 
-    first = topoopt_all_to_all(job, RATES[0], circuits, routing)
-    ratios = []
-    for rate in RATES:
-        eps_bytes_s = NETWORKS["topoopt"].eps_bytes_s(rate)
-        topoopt = compose_iteration(job, first.scaled(RATES[0] / rate), eps_bytes_s)
-        ratios.append(seconds(topoopt) / seconds(evaluation.iteration(name, "mixnet", rate)))
-    return mean(ratios)
+    topoopt = topoopt_all_to_all(job, RATES[0], circuits, routing)
+    mixnet = evaluation.all_to_all(name, "mixnet", RATES[0])
+    pairs = zip(_at_rates(job, topoopt, "topoopt"), _at_rates(job, mixnet, "mixnet"), strict=True)
+    return mean(seconds(slow) / seconds(fast) for slow, fast in pairs)
 
 
 _FAILURE_CASES: Final[dict[str, Callable[[PaperJob, float, str], float]]] = {

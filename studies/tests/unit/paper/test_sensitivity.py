@@ -11,7 +11,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 9
+    assert len(grids) == 10
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -77,3 +77,13 @@ def test_sign_of_a_failed_server_is_that_of_the_backup_servers_nics(
     few = percents["backup server of 2 electrical NICs"]
     assert few[:2] == (nic, gpu)
     assert (few[2][0], few[3][0]) == ("+", "+")
+
+
+def test_prices_with_copper_have_the_ratio_of_the_row(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    at_400 = {cells[:2]: float(cells[4]) for cells in grids["prices"].rows}
+    fat_tree, mixnet = (at_400["copper to the leaves", name] for name in ("fat-tree", "mixnet"))
+    (row,) = (row for row in predicted.rows("cost") if "copper" in row.name)
+    assert fat_tree / mixnet == pytest.approx(row.value, abs=0.005)
+    assert mixnet < at_400["optics", "mixnet"]
