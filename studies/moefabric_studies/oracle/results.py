@@ -168,22 +168,17 @@ class OracleResults(_Part):
     @property
     def rows(self) -> list[dict[str, object]]:
         """When the last flow of each case ended, in the model and under each transport."""
-        return [
-            {
-                "group": case.group,
-                "demand": case.demand,
-                "fabric": case.fabric,
-                "factor": case.factor,
-                "predicted_s": case.predicted_s,
-                "max_min_s": max(case.max_min_s),
-                "transport": packets.transport,
-                "last_s": packets.last_s,
-                "sent": packets.sent_packets,
-                "lost": packets.lost_packets,
-            }
+        columns = (
+            "group", "demand", "fabric", "factor", "predicted_s", "max_min_s",
+            "transport", "last_s", "sent", "lost",
+        )  # fmt: skip
+        rows = (
+            (case.group, case.demand, case.fabric, case.factor, case.predicted_s,
+             max(case.max_min_s), run.transport, run.last_s, run.sent_packets, run.lost_packets)
             for case in self.cases
-            for packets in case.packets
-        ]
+            for run in case.packets
+        )  # fmt: skip
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def of_group(self, group: str) -> list[CaseResult]:
         """Return the cases of an experiment."""

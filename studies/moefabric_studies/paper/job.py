@@ -142,6 +142,9 @@ class PaperJob:
         """
         return self.stage_layers * workloads.gradient_bytes(self.model, self.servers, self.dp)
 
-    def with_utilisation(self, utilisation: float) -> Self:
-        """Return the job on GPUs that reach this part of their peak speed."""
-        return replace(self, training=replace(self.training, utilisation=utilisation))
+    def with_utilisation(self, utilisation: float, gpu_flops: float | None = None) -> Self:
+        """Return the job on GPUs, of this peak speed if given, that reach this part of it."""
+        flops = gpu_flops or self.training.gpu_flops
+        return replace(
+            self, training=replace(self.training, utilisation=utilisation, gpu_flops=flops)
+        )

@@ -104,15 +104,12 @@ def calibration_grid(evaluation: Evaluation) -> Grid:
 def utilisation_grid(evaluation: Evaluation) -> Grid:
     """Return the rows within a tenth of the published figures, by GPU speed."""
     calibrated = {name: one.job for name, one in evaluation.calibrations.items()}
-    cases = [("calibrated", calibrated)] + [
-        (
-            f"{utilisation:.1f}",
-            {name: job.with_utilisation(utilisation) for name, job in calibrated.items()},
-        )
-        for utilisation in _UTILISATIONS
-    ]
+    cases = {"calibrated": calibrated}
+    for utilisation in _UTILISATIONS:
+        jobs = {name: job.with_utilisation(utilisation) for name, job in calibrated.items()}
+        cases[f"{utilisation:.1f}"] = jobs
     rows = []
-    for label, jobs in cases:
+    for label, jobs in cases.items():
         errors = {network: _errors(evaluation, jobs, network) for network in _COLUMNS}
         base = errors[CALIBRATION_NETWORK]
         counts = (f"{sum(abs(e) <= _TOLERANCE for e in errors[n])}" for n in _COLUMNS)

@@ -11,6 +11,20 @@ ONE_NIC: Final[dict[str, Any]] = {"optical": 0, "electrical": 1, "policy": "eps"
 """Keys of a fabric whose servers have one NIC, on a packet switch."""
 
 
+def one_nic_fabric(
+    name: str, servers: int, rate_bps: float, byte_scale: float = 1.0
+) -> dict[str, Any]:
+    """Return the document of a fabric of servers with one GPU and one NIC on a packet switch."""
+    return {
+        "fabric": name,
+        "gpus_per_server": 1,
+        "nic_rate": f"{rate_bps}b/s",
+        "regions": [{"servers": servers}],
+        "nics": {"electrical": 1},
+        "scale": {"bytes": byte_scale},
+    }
+
+
 def iteration_s(fabric: FabricResult) -> float:
     """Return the median of the iterations' measured seconds, also of a stored result."""
     if fabric.figures:

@@ -322,6 +322,14 @@ class StudyContext:
         """
         return self.units.value(f"{self.file}: {name}", kind, measure)
 
+    def experiment(self, document: Mapping[str, Any]) -> plugins.ExperimentSpec:
+        """Return the experiment that a mapping describes, as in a file of this folder.
+
+        Raises:
+            SpecError: With all faults of the mapping.
+        """
+        return plugins.experiment_of(document)
+
     def run(self, document: Mapping[str, Any], *, flows: bool = False) -> Result:
         """Run an experiment with packets on emulated fabrics. Needs root.
 
@@ -364,7 +372,7 @@ class StudyContext:
         return self._experiment(document).predict()
 
     def _experiment(self, document: Mapping[str, Any]) -> Experiment:
-        return Experiment.of(plugins.experiment_of(document), self.folder)
+        return Experiment.of(self.experiment(document), self.folder)
 
 
 class Study(Protocol):

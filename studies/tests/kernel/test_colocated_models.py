@@ -36,9 +36,9 @@ def test_all_to_alls_of_two_models_share_ports_and_deliver_all_tokens() -> None:
     )
     context = StudyContext(Path(), PlainProgressReporter())
     [found] = replayed([comparison], {False: fabric}, TOKEN_BYTES, 0.5, context)
-    for sent, deployment in ((found.ours, together), (found.other, comparison.other)):
+    for sent, deployment in zip(found.results, (together, comparison.other), strict=True):
         assert sent.wrong == 0
         assert sent.bytes_by_eps == pytest.approx(sent_bytes(deployment), rel=0.02)
     # The slowest server's NIC carries the tokens of both models, in a quarter of the rate.
     busiest = sum(one.layer.tokens[:3, 3].sum() for one in together.hosted)
-    assert found.ours.seconds[0] > 0.95 * 2 * busiest * 4 * found.token_s
+    assert found.results[0].seconds[0] > 0.95 * 2 * busiest * 4 * found.token_s

@@ -187,31 +187,21 @@ class FrontierResults(_Part):
 
         Times and performance per dollar are relative to the non-blocking EPS.
         """
+        columns = (
+            "model", "servers", "rate_gbps", "policy", "all_to_all", "iteration", "efficiency",
+        )  # fmt: skip
         networks = [
-            {
-                "model": point.model,
-                "servers": point.servers,
-                "rate_gbps": f"{point.rate_bps / 1e9:g}",
-                "policy": point.policy,
-                "all_to_all": point.all_to_all,
-                "iteration": point.iteration,
-                "efficiency": point.efficiency,
-            }
-            for point in self.select(optical=_CORNER)
-        ]
+            (p.model, p.servers, f"{p.rate_bps / 1e9:g}", p.policy, p.all_to_all, p.iteration,
+             p.efficiency)
+            for p in self.select(optical=_CORNER)
+        ]  # fmt: skip
         recorded = [
-            dict.fromkeys(networks[0], "")
-            | {
-                "model": f"recorded run, {name}",
-                "servers": trace.servers,
-                "policy": policy,
-                "all_to_all": figure(times),
-            }
+            (f"recorded run, {name}", trace.servers, "", policy, figure(times), "", "")
             for trace in self.traces
             for policy, times in trace.all_to_all.items()
             for name, figure in (("least", min), ("median", median), ("most", max))
         ]
-        return [*networks, *recorded]
+        return [dict(zip(columns, row, strict=True)) for row in (*networks, *recorded)]
 
     @property
     def models(self) -> tuple[str, ...]:

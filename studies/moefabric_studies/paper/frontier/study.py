@@ -333,16 +333,8 @@ def _speeds(region: _Region) -> Iterator[results.GpuSpeed]:
         for gpu, flops in {"as in the study": None, **_GPUS}.items():
             job = region.job
             if flops is not None:
-                layers = tuple(
-                    replace(
-                        layer,
-                        training=replace(
-                            layer.training, gpu_flops=flops, utilisation=_GPU_UTILISATION
-                        ),
-                    )
-                    for layer in job.layers
-                )
-                job = replace(job, layers=layers)
+                layers = (one.with_utilisation(_GPU_UTILISATION, flops) for one in job.layers)
+                job = replace(job, layers=tuple(layers))
             changed = replace(region, job=job)
             base = _iterations(changed, EPS, 0, rate).iteration
             multihop = _iterations(changed, MULTIHOP, CORNER, rate).iteration

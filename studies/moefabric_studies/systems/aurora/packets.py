@@ -63,20 +63,21 @@ class Comparison:
         return len(set(self.ours.rates.tolist())) == 1
 
 
+Replays = tuple[testbeds.ReplayResult, testbeds.ReplayResult]
+
+
 @dataclass(frozen=True)
 class Replayed:
     """A comparison with packets.
 
     Attributes:
         comparison: The deployments.
-        ours: The replay of the first.
-        other: The replay of the second.
+        results: The replay of each.
         token_s: Seconds of a token on the fastest port.
     """
 
     comparison: Comparison
-    ours: testbeds.ReplayResult
-    other: testbeds.ReplayResult
+    results: Replays
     token_s: float
 
     @property
@@ -87,15 +88,16 @@ class Replayed:
     @property
     def measured(self) -> float:
         """Ratio of the second deployment's time to the first's with packets."""
-        return median(self.other.seconds) / median(self.ours.seconds)
+        ours, other = (median(result.seconds) for result in self.results)
+        return other / ours
 
     @property
     def errors(self) -> tuple[float, float]:
         """Times with packets over those in the paper's model, minus 1."""
-        deployments = (self.ours, self.comparison.ours), (self.other, self.comparison.other)
+        deployments = self.comparison.ours, self.comparison.other
         first, second = (
             median(sent.seconds) / (modelled.seconds() * self.token_s) - 1
-            for sent, modelled in deployments
+            for sent, modelled in zip(self.results, deployments, strict=True)
         )
         return first, second
 
@@ -136,21 +138,21 @@ def replayed(
         wall_s: Wall seconds of a replay.
         context: Keeps what has been measured.
     """
-    results, both = [], tuple[testbeds.ReplayResult, testbeds.ReplayResult]
+    results, kind = [], tuple[testbeds.ReplayResult, testbeds.ReplayResult]
     for is_even, fabric in fabrics.items():
         fastest_bps = max(fabric.rates_bps) * goodput_share(fabric.mtu)
         token = Token(token_bytes, 8 * token_bytes / fastest_bps)
         with testbeds.emulated_programs(fabric) as programs:
             for pair in (pair for pair in pairs if pair.is_even == is_even):
                 replay, name = partial(_replays, programs, pair, token, wall_s), pair.kind
-                ours, other = context.keep(f"{name}, layers {pair.layers}", both, replay)
-                results.append(Replayed(pair, ours, other, token.seconds))
+                both = context.keep(f"{name}, layers {pair.layers}", kind, replay)
+                results.append(Replayed(pair, both, token.seconds))
     return results
 
 
 def _replays(
     programs: testbeds.ProgramFabric, pair: Comparison, token: Token, wall_s: float
-) -> tuple[testbeds.ReplayResult, testbeds.ReplayResult]:
+) -> Replays:
     options = testbeds.ReplayOptions(runs=1, wall_s=wall_s)
     first, second = (
         testbeds.TraceReplay(programs, inference_graph(deployment, token), options).run()
@@ -195,12 +197,7 @@ def deployment_measures(
     for kind, name in _MEASURES.items():
         replays = [replay for replay in results if replay.comparison.kind == kind]
         gaps = [100 * (replay.measured / replay.modelled - 1) for replay in replays]
-        broken = [
-            replay
-            for replay in replays
-            for result in (replay.ours, replay.other)
-            if result.verdict == "invalid"
-        ]
+        broken = any(one.verdict == "invalid" for replay in replays for one in replay.results)
         measure = modelled[name]
         note = (
             f"The paper's model has {median(replay.modelled for replay in replays):.3g}x for the "
@@ -230,11 +227,11 @@ def deployment_grid(results: Sequence[Replayed]) -> Grid:
             f"{replay.modelled:.3f}x",
             f"{replay.measured:.3f}x",
             *(f"{100 * error:+.1f} %" for error in replay.errors),
-            *(f"{100 * result.error:+.1f} %" for result in (replay.ours, replay.other)),
+            *(f"{100 * result.error:+.1f} %" for result in replay.results),
         )
         for replay in results
     ]
-    verdicts = [result.verdict for replay in results for result in (replay.ours, replay.other)]
+    verdicts = [result.verdict for replay in results for result in replay.results]
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(verdicts))
     return grid("systems/aurora/deployments", rows, counts=counts)
 

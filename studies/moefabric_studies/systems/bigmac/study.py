@@ -66,23 +66,20 @@ class BigMacStudy:
         runs = {8: top_8, 4: top_4}
         predictions = {k: context.predict(_document(sized, k, tuple(TRANSFORMS))) for k in TOP_K}
         wide, narrow, fp8 = (top_8[name] for name in (WIDE, NARROW, FP8))
-        wide_4, narrow_4 = (top_4[name] for name in (WIDE, NARROW))
         eight, four = top_8.experiment, top_4.experiment
-        of_eight = {
-            "bytes_saved": _bytes_saved(wide, narrow),
-            "all_to_all_top_8": Measure.median_of(all_to_all_ratios(wide, narrow)),
-            "iteration_top_8": Measure.median_of(iteration_ratios(wide, narrow)),
+        gains = {
+            f"{name}_top_{k}": Measure.median_of(of(run[WIDE], run[NARROW])).on(
+                run.experiment, WIDE, NARROW
+            )
+            for k, run in runs.items()
+            for name, of in (("all_to_all", all_to_all_ratios), ("iteration", iteration_ratios))
         }
-        of_four = {
-            "all_to_all_top_4": Measure.median_of(all_to_all_ratios(wide_4, narrow_4)),
-            "iteration_top_4": Measure.median_of(iteration_ratios(wide_4, narrow_4)),
-        }
-        top_4_over_8 = Measure.median_of(iteration_ratios(wide_4, narrow))
+        top_4_over_8 = Measure.median_of(iteration_ratios(top_4[WIDE], narrow))
         fp8_over_narrow = Measure.median_of(iteration_ratios(fp8, narrow))
         return Outcome(
             {
-                **{name: one.on(eight, WIDE, NARROW) for name, one in of_eight.items()},
-                **{name: one.on(four, WIDE, NARROW) for name, one in of_four.items()},
+                "bytes_saved": _bytes_saved(wide, narrow).on(eight, WIDE, NARROW),
+                **gains,
                 "top_4_over_bigmac_top_8": top_4_over_8.on(four, WIDE).on(eight, NARROW),
                 "fp8_over_bigmac": fp8_over_narrow.on(eight, FP8, NARROW),
                 "gain_short_over_long": _gain_by_length(sized, context),

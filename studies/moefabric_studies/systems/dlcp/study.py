@@ -18,6 +18,7 @@ from moefabric_studies.systems.dlcp.training import Progress
 from moefabric_studies.systems.dlcp.transports import CUBIC, PRIORITY_TCP, bounded_loss
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
+Statistic = Callable[[IncastTimes], float]
 _DLCP: Final = transports.bounded_loss(1).name
 _LOSSLESS: Final = transports.bounded_loss(0).name
 _tail_s, _mean_s, _round_tail_s = map(attrgetter, ("tail_s", "mean_s", "round_tail_s"))
@@ -46,7 +47,7 @@ class DlcpStudy:
         return outcome(measurements.measure_all(setup, context), setup)
 
 
-def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
+def outcome(measured: Measurements, setup: Setup) -> Outcome:
     """Return measures, pictures and tables of the measurements."""
     measures = {**incast_measures(measured), **training_measures(measured, setup)}
     late_ns = max(lateness.p99_ns for lateness in measured.lateness())
@@ -65,7 +66,7 @@ def outcome(measured: measurements.Measurements, setup: Setup) -> Outcome:
     )
 
 
-def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
+def incast_measures(measured: Measurements) -> dict[str, Measure]:
     """Return the measures of incasts."""
     few, deep = measured.incast, measured.deep
     whole, compressed = measured.whole
@@ -86,7 +87,7 @@ def incast_measures(measured: measurements.Measurements) -> dict[str, Measure]:
     }
 
 
-def _compression_note(measured: measurements.Measurements) -> str:
+def _compression_note(measured: Measurements) -> str:
     """Return the tails of flows and of rounds with whole and with compressed gradients."""
     tails = [
         f"{1e3 * times.tail_s:.0f} ms for flows and {1e3 * times.round_tail_s:.0f} ms for rounds"
@@ -95,7 +96,7 @@ def _compression_note(measured: measurements.Measurements) -> str:
     return f"The 99th percentiles are {tails[0]} with all bytes, {tails[1]} with 1/16."
 
 
-def training_measures(measured: measurements.Measurements, setup: Setup) -> dict[str, Measure]:
+def training_measures(measured: Measurements, setup: Setup) -> dict[str, Measure]:
     """Return the measures of trainings."""
     server, ring = measured.server, measured.ring
     speedup = _speedup(server[transports.PRIORITY_TCP.name], server[_DLCP])
@@ -120,9 +121,7 @@ def training_measures(measured: measurements.Measurements, setup: Setup) -> dict
     }
 
 
-def _ratio(
-    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
-) -> Measure:
+def _ratio(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Measure:
     """Return the ratio of a statistic of all repeats; its samples are the repeats' ratios."""
     pairs = zip(incasts[base], incasts[other], strict=True)
     samples = tuple(statistic(times) / statistic(others) for times, others in pairs)
@@ -130,9 +129,7 @@ def _ratio(
     return Measure(whole, samples)
 
 
-def _saved(
-    incasts: measurements.Incasts, base: str, other: str, statistic: Callable[[IncastTimes], float]
-) -> Measure:
+def _saved(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Measure:
     """Return by how many percent a statistic is smaller."""
     ratio = _ratio(incasts, other, base, statistic)
     samples = tuple(100 * (1 - sample) for sample in ratio.samples)
@@ -162,7 +159,7 @@ def _iteration_ratio(
     return Measure(float(np.mean(samples)), samples)
 
 
-def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Grid:
+def _incast_grid(title: str, incasts: Incasts, late_ns: int) -> Grid:
     rows = []
     for name, repeats in incasts.items():
         times = pooled(repeats)
@@ -181,7 +178,7 @@ def _incast_grid(title: str, incasts: measurements.Incasts, late_ns: int) -> Gri
     )
 
 
-def _training_grid(measured: measurements.Measurements, setup: Setup) -> Grid:
+def _training_grid(measured: Measurements, setup: Setup) -> Grid:
     rows = [_training_row("server", name, one) for name, one in measured.server.items()]
     rows += [
         _training_row("server", f"{_DLCP}, p = {percent} %", one)

@@ -1,8 +1,8 @@
 """Training of a small DLRM in one process, with the errors of coded vectors and gradients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,23 +13,10 @@ from torch.nn import functional
 from moefabric_studies.codecs.error_bounded import Floats, rounded
 from moefabric_studies.systems.dlrm.clicks import ClickBatch, Clicks
 from moefabric_studies.systems.dlrm.lesson import Bounding, Lesson, Trained
-from moefabric_studies.systems.dlrm.model import Perceptrons, Tables, optimizer_of
+from moefabric_studies.systems.dlrm.model import Perceptrons, Tables, mapped, optimizer_of
 
 _HELD_OUT: Final = 1 << 20
 """Number of the first batch that isn't trained on."""
-
-
-class _Coded(torch.autograd.Function):
-    """Rounds vectors forward and their gradients backward."""
-
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor, rounding: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.rounding = rounding
-        return rounding(vectors)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.rounding(gradients[0].contiguous()), None
 
 
 @contextmanager
@@ -67,12 +54,11 @@ def trained(lesson: Lesson, bounding: Bounding, seed: int) -> Trained:
 def _arrived(vectors: Tensor, bounds: NDArray[np.float64], ranks: int) -> Tensor:
     """Return what all ranks receive: each table's slice for a rank is a block."""
 
-    def rounding(blocks: Tensor) -> Tensor:
-        slices = blocks.detach().numpy().reshape(len(bounds), ranks, -1, blocks.shape[-1])
-        return torch.from_numpy(rounded(slices, bounds[:, None, None, None])).view_as(blocks)
+    def rounding(blocks: Floats) -> Floats:
+        slices = blocks.reshape(len(bounds), ranks, -1, blocks.shape[-1])
+        return rounded(slices, bounds[:, None, None, None]).reshape(blocks.shape)
 
-    arrived: Tensor = _Coded.apply(vectors, rounding)  # type: ignore[no-untyped-call] # PyTorch's
-    return arrived
+    return mapped(vectors, rounding, rounding)
 
 
 def click_loss(perceptrons: Perceptrons, batch: ClickBatch, vectors: Tensor) -> Tensor:

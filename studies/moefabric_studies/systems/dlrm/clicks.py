@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,8 @@ BOUNDS: Final[Mapping[str, float]] = MappingProxyType(
 _ZIPF: Final = 1.05
 _LATENT: Final = 4
 
-Decay = Literal["constant", "step", "linear", "log"]
-"""How the factor of the early phase falls to 1."""
 STEPS: Final = 10
-"""Levels of the factor `step` (the authors' scripts)."""
+"""Levels of the factor of the early phase (the authors' scripts)."""
 
 
 def table_class(table: int) -> str:
@@ -41,24 +39,17 @@ def table_bounds(bounds: Mapping[str, float] = BOUNDS) -> NDArray[np.float64]:
     return np.array([bounds[table_class(table)] for table in range(len(CARDINALITIES))])
 
 
-def bound_factor(decay: Decay, iteration: int, early: int, first: float = 2.0) -> float:
+def bound_factor(iteration: int, early: int, first: float = 2.0) -> float:
     """Return the factor of all bounds in an iteration (the authors' scripts).
 
     Args:
-        decay: How the factor falls: `step` has ten equal steps, `constant` keeps the first value.
         iteration: The iteration, from 0.
-        early: Iterations of the early phase, after which the factor is 1.
+        early: Iterations of the early phase, in which the factor falls in ten equal steps to 1.
         first: Factor of the first iteration.
     """
-    if decay == "constant":
-        return first
     if iteration >= early:
         return 1.0
-    passed = iteration / early
-    if decay == "step":
-        passed = int(passed * STEPS) / STEPS
-    elif decay == "log":
-        passed = float(np.log1p(iteration) / np.log1p(early))
+    passed = int(iteration / early * STEPS) / STEPS
     return first - (first - 1.0) * passed
 
 

@@ -7,12 +7,11 @@ the opposite way. A rank's own slice isn't coded.
 import struct
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from moefabric_studies.codecs.block_codecs import BlockCodec
 from moefabric_studies.codecs.error_bounded import Floats
@@ -122,22 +121,3 @@ class EmbeddingExchange:
         arrived[self._rank] = [block for _, block in blocks[self._rank]]
         self.seconds += perf_counter() - began
         return arrived
-
-
-class _Exchanged(torch.autograd.Function):
-    """Vectors forward, gradients backward."""
-
-    @staticmethod
-    def forward(ctx: Any, owned_vectors: Tensor, exchange: EmbeddingExchange) -> Tensor:
-        ctx.exchange = exchange
-        return torch.from_numpy(exchange.vectors(owned_vectors.detach().numpy()))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return torch.from_numpy(ctx.exchange.gradients(gradients[0].contiguous().numpy())), None
-
-
-def exchanged(vectors: Tensor, exchange: EmbeddingExchange) -> Tensor:
-    """Return `exchange.vectors` of a tensor; its gradients go by `exchange.gradients`."""
-    result: Tensor = _Exchanged.apply(vectors, exchange)  # type: ignore[no-untyped-call] # torch
-    return result

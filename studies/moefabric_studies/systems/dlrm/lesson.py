@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric_studies.arrays import Array
-from moefabric_studies.systems.dlrm.clicks import Decay, bound_factor, table_bounds
+from moefabric_studies.systems.dlrm.clicks import bound_factor, table_bounds
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,11 @@ class Bounding:
 
     Attributes:
         classes: Bound of each class of tables; None for numbers as they are.
-        decay: How the factor of the early phase falls.
         first: The factor of the first iteration.
         early: Share of the iterations that is the early phase.
     """
 
     classes: Mapping[str, float] | None
-    decay: Decay = "step"
     first: float = 2.0
     early: float = 0.5
 
@@ -54,7 +52,7 @@ class Bounding:
         if self.classes is None:
             return None
         early = max(1, round(self.early * iterations))
-        return table_bounds(self.classes) * bound_factor(self.decay, iteration, early, self.first)
+        return table_bounds(self.classes) * bound_factor(iteration, early, self.first)
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,18 @@ Follows "Deep Learning Recommendation Model for Personalization and Recommendati
 1906.00091): looked-up vectors and the vector of the dense numbers interact by dot products.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from moefabric_studies.codecs.error_bounded import Floats
 from moefabric_studies.systems.dlrm.clicks import DENSE
 
+ArrayMap = Callable[[Floats], Floats]
+"""Function from an array to another one."""
 _RATE: Final = 0.04
 """Learning rate of Adagrad."""
 
@@ -83,3 +86,22 @@ def optimizer_of(*modules: nn.Module) -> torch.optim.Optimizer:
     # PyTorch warns unless a program says whether it wants these checks, which are slow.
     torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call] # PyTorch's
     return torch.optim.Adagrad([p for module in modules for p in module.parameters()], _RATE)
+
+
+class _Mapped(torch.autograd.Function):
+    """Vectors forward, gradients backward, each by a function of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, there: ArrayMap, back: ArrayMap) -> Tensor:
+        ctx.back = back
+        return torch.from_numpy(there(vectors.detach().numpy()))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return torch.from_numpy(ctx.back(gradients[0].contiguous().numpy())), None, None
+
+
+def mapped(vectors: Tensor, there: ArrayMap, back: ArrayMap) -> Tensor:
+    """Return what `there` makes of a tensor; `back` maps its gradients."""
+    result: Tensor = _Mapped.apply(vectors, there, back)  # type: ignore[no-untyped-call] # PyTorch's
+    return result

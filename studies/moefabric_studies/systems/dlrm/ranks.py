@@ -14,9 +14,9 @@ from moefabric_studies.codecs.block_codecs import HYBRID, HYBRID_STREAMS, block_
 from moefabric_studies.codecs.error_bounded import Floats, error_bounds
 from moefabric_studies.systems.dlrm.accuracy import click_loss
 from moefabric_studies.systems.dlrm.clicks import ClickBatch, Clicks, table_bounds
-from moefabric_studies.systems.dlrm.exchange import EmbeddingExchange, exchanged, owned_tables
+from moefabric_studies.systems.dlrm.exchange import EmbeddingExchange, owned_tables
 from moefabric_studies.systems.dlrm.lesson import Lesson
-from moefabric_studies.systems.dlrm.model import Perceptrons, Tables, optimizer_of
+from moefabric_studies.systems.dlrm.model import Perceptrons, Tables, mapped, optimizer_of
 
 _BATCHES = 4
 """Different batches, which are drawn before anything is timed."""
@@ -50,7 +50,8 @@ class RankModel:
         """Train with a batch, and return the mean loss of all ranks."""
         number = self._steps % _BATCHES
         self._steps += 1
-        arrived = exchanged(self.tables(self.categories[number]), exchange)
+        vectors = self.tables(self.categories[number])
+        arrived = mapped(vectors, exchange.vectors, exchange.gradients)
         loss = click_loss(self.perceptrons, self.samples[number], arrived)
         self.optimizer.zero_grad()
         (loss / dist.get_world_size()).backward()  # type: ignore[no-untyped-call] # PyTorch's

@@ -19,6 +19,7 @@ from moefabric.api import testbeds
 from moefabric.api.plugins import fabric_of
 from moefabric_studies.codecs.block_codecs import HYBRID
 from moefabric_studies.systems.dlrm.lesson import Lesson
+from moefabric_studies.systems.measured import one_nic_fabric
 
 CODECS = (HYBRID, "zstd", "fp16", "int8")
 """Codecs whose all-to-alls are timed; the first one is the system's."""
@@ -201,17 +202,7 @@ def dlrm_ranks(name: str, rate_bps: float, lesson: Lesson) -> Iterator[DlrmRanks
     Raises:
         MoefabricError: The machine lacks something, or a rank has failed.
     """
-    spec = fabric_of(
-        {
-            "fabric": name,
-            "gpus_per_server": 1,
-            "nic_rate": f"{rate_bps}b/s",
-            "nics": {"optical": 0, "electrical": 1},
-            "regions": [{"servers": lesson.ranks}],
-            "scale": {"bytes": 1},
-        }
-    )
-    fabric = spec.build()
+    fabric = fabric_of(one_nic_fabric(name, lesson.ranks, rate_bps)).build()
     lines: SimpleQueue[str | None] = SimpleQueue()
 
     def on_line(_rank: object, stream: str, line: str) -> None:

@@ -4,6 +4,7 @@ Each rank has a stream for tokens and computation, and one for experts. The disp
 Plain expert parallelism is the case of domains of one worker.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -76,12 +77,13 @@ class _RankPass:
         layer = self._layer
         before = self._compute("attention", layer.forward_s, ())
         experts = self._gather(() if layer.prefetch else before)
-        tokens = self._combine(self._dispatch((*before, *experts)))
+        inwards, outwards = range(len(layer.levels)), self._outwards
+        tokens = self._all_to_alls(outwards, self._all_to_alls(inwards, (*before, *experts)))
         if layer.backward_s:
-            inwards = self._dispatch(tokens)
-            self._send_gradients(inwards)
-            outwards = self._combine(inwards)
-            self._compute("backward", layer.backward_s, outwards)
+            arrived = self._all_to_alls(inwards, tokens)
+            self._send_gradients(arrived)
+            returned = self._all_to_alls(outwards, arrived)
+            self._compute("backward", layer.backward_s, returned)
         return tuple(self._nodes)
 
     def _gather(self, after: Numbers) -> Numbers:
@@ -94,13 +96,9 @@ class _RankPass:
             held *= size
         return self._compute("decode", layer.decode_s * (prod(layer.domains) - 1), after)
 
-    def _dispatch(self, after: Numbers) -> Numbers:
-        for level, size in enumerate(self._layer.token_bytes):
-            after = self._collective("tokens", level, "all_to_all", size, after)
-        return after
-
-    def _combine(self, after: Numbers) -> Numbers:
-        for level in self._outwards:
+    def _all_to_alls(self, levels: Sequence[int], after: Numbers) -> Numbers:
+        """Dispatch tokens inwards, or combine them outwards, level after level."""
+        for level in levels:
             size = self._layer.token_bytes[level]
             after = self._collective("tokens", level, "all_to_all", size, after)
         return after

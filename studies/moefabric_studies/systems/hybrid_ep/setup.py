@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from moefabric.api.plugins import Name, Rate, Section
+from moefabric_studies.systems.measured import one_nic_fabric
 
 MB = 1e6
 
@@ -95,19 +96,10 @@ class Setup(Section):
         ratio = self.servers * self.nic_rate / self.uplink_rate
         eps = {"servers_per_leaf": self.servers, "spines": 1, "oversubscription": ratio}
         workers = self.servers * cluster.dcs
-        return {**_fabric(cluster.name, workers, self.nic_rate, cluster.byte_scale), "eps": eps}
+        sizes = workers, self.nic_rate, cluster.byte_scale
+        return {**one_nic_fabric(f"hybridep-{cluster.name}", *sizes), "eps": eps}
 
     def flat_fabric(self) -> dict[str, Any]:
         """Return the fabric whose servers one switch joins."""
-        return _fabric("flat", 2 * self.servers, self.uplink_rate, self.flat_byte_scale)
-
-
-def _fabric(name: str, servers: int, rate_bps: float, byte_scale: float) -> dict[str, Any]:
-    return {
-        "fabric": f"hybridep-{name}",
-        "gpus_per_server": 1,
-        "nic_rate": f"{rate_bps}b/s",
-        "regions": [{"servers": servers}],
-        "nics": {"electrical": 1},
-        "scale": {"bytes": byte_scale},
-    }
+        sizes = 2 * self.servers, self.uplink_rate, self.flat_byte_scale
+        return one_nic_fabric("hybridep-flat", *sizes)

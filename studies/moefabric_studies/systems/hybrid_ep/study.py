@@ -17,7 +17,7 @@ from moefabric_studies.systems.hybrid_ep.bench import (
 )
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
 from moefabric_studies.systems.hybrid_ep.report import GRADIENTS, ONCE, OUTER, Report
-from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, FlatCase, Setup
+from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import (
     Level,
     MoeLayer,
@@ -82,22 +82,15 @@ def _measure_flat(setup: Setup, bench: LayerBench, report: Report) -> None:
     bench.open_connections(plain_pass(workers, MB, 1e-3))
     for case in setup.flat:
         layer = MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
-        rows = [
-            _flat_candidate(bench, case, layer, level, domain)
-            for (domain,) in candidates([workers])
-        ]
-        report.flat[case.name] = rows
-
-
-def _flat_candidate(
-    bench: LayerBench, case: FlatCase, layer: MoeLayer, level: Level, domain: int
-) -> Candidate:
-    sent = HybridEpPass(
-        (level.workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
-    )
-    run = bench.run(sent, f"{case.name}, domains of {domain}")
-    expected = level.workers * worker_bytes(layer, level.workers, domain)
-    return Candidate((domain,), run, layer_s(layer, [level], [domain]), expected)
+        report.flat[case.name] = []
+        for (domain,) in candidates([workers]):
+            sent = HybridEpPass(
+                (workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
+            )
+            run = bench.run(sent, f"{case.name}, domains of {domain}")
+            seconds = layer_s(layer, [level], [domain])
+            expected = workers * worker_bytes(layer, workers, domain)
+            report.flat[case.name].append(Candidate((domain,), run, seconds, expected))
 
 
 # --- data centres --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from moefabric.api.workloads import Experts, LayerRoutes, Pairs, TokenRoutes, co
 from moefabric_studies.systems.measured import times_s
 from moefabric_studies.systems.occult.placement import Occult
 
+_TOPICS: Final = 16
 _TOKENS: Final = 8192
 """Tokens from which a placement is chosen, and as many others by which it is judged."""
 _HIDDEN = 1024
@@ -147,13 +148,7 @@ def expected_copies(experts: int, top_k: int, devices: int) -> float:
 
 
 def topic_routes(
-    experts: int,
-    top_k: int,
-    shape: tuple[int, int, int, int],
-    *,
-    strength: float,
-    topics: int = 16,
-    seed: int = 1,
+    experts: int, top_k: int, shape: tuple[int, int, int, int], *, strength: float, seed: int = 1
 ) -> TokenRoutes:
     """Return routes with scores, for each layer with other tastes of the topics.
 
@@ -166,14 +161,13 @@ def topic_routes(
         top_k: Experts of a token.
         shape: Iterations, layers, ranks, and tokens of a rank.
         strength: 0 for independent choices; at 4, a topic's tokens have almost equal experts.
-        topics: Number of topics.
         seed: Seed of the random numbers.
     """
     random = np.random.default_rng(seed)
     layers = shape[1]
-    preferences = random.normal(size=(layers, topics, experts))
+    preferences = random.normal(size=(layers, _TOPICS, experts))
     logits = random.gumbel(size=(*shape, experts))
-    topic = random.integers(topics, size=shape)
+    topic = random.integers(_TOPICS, size=shape)
     layer = np.arange(layers)[None, :, None, None]
     logits += strength * preferences[layer, topic]
     routes = np.argsort(-logits, axis=-1)[..., :top_k]

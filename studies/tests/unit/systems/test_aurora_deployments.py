@@ -42,7 +42,7 @@ def replay(seconds: float, verdict: str = "pass") -> ReplayResult:
 def sent(one: Comparison, error: float, verdict: str = "pass") -> Replayed:
     """Return a comparison whose second deployment takes longer than in the model."""
     ours, other = replay(one.ours.seconds()), replay((1 + error) * one.other.seconds(), verdict)
-    return Replayed(one, ours, other, 1.0)
+    return Replayed(one, (ours, other), 1.0)
 
 
 def test_each_layer_and_pair_is_compared_with_the_median_of_its_rivals() -> None:
@@ -71,7 +71,7 @@ def test_measures_have_the_values_with_packets_and_notes_those_of_the_model() ->
 
 def test_invalid_replay_leaves_its_measure_without_a_value() -> None:
     results = [sent(one, 0.0) for one in comparisons(DEPLOYMENTS, 2)]
-    results[1] = replace(results[1], other=replay(1.0, "invalid"))
+    results[1] = replace(results[1], results=(results[1].results[0], replay(1.0, "invalid")))
     measures = deployment_measures(DEPLOYMENTS.measures(), results)
     assert measures["random_over_sorted"].value is None
     assert measures["lina_over_colocated"].value is not None

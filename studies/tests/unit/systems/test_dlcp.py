@@ -174,7 +174,7 @@ def test_measures_follow_from_times_and_accuracies() -> None:
 
 def test_picture_shows_the_tail_and_leaves_out_points_that_coincide() -> None:
     measured = _measurements()
-    flows = tuple(np.geomspace(0.01, 2.0, 10_000).tolist())
+    flows = np.geomspace(0.01, 2.0, 10_000).tolist()
     measured.deep[CUBIC.name][0] = replace(measured.deep[CUBIC.name][0], flows_s=flows)
     picture = completion_curves([("8", measured.incast), ("32", measured.deep)])
     assert "0.1 %" in picture

@@ -11,7 +11,6 @@ from moefabric_studies.codecs.error_bounded import error_bounds
 from moefabric_studies.systems.dlrm.clicks import (
     CARDINALITIES,
     Clicks,
-    Decay,
     bound_factor,
     table_bounds,
     table_class,
@@ -29,17 +28,15 @@ from moefabric_studies.systems.dlrm.study import Ratios, least_step, ratio_strip
 TINY = Lesson(most=50, dimension=8, width=16, batch=64, ranks=4, iterations=12, held_out=2)
 
 
-@pytest.mark.parametrize("decay", ["step", "linear", "log"])
-def test_factor_falls_from_its_first_value_to_one(decay: Decay) -> None:
-    factors = [bound_factor(decay, iteration, 40, first=3.0) for iteration in range(45)]
+def test_factor_falls_from_its_first_value_to_one() -> None:
+    factors = [bound_factor(iteration, 40, first=3.0) for iteration in range(45)]
     assert factors[0] == 3.0
     assert factors[40:] == [1.0] * 5
     assert factors == sorted(factors, reverse=True)
 
 
-def test_step_has_ten_levels_and_constant_one() -> None:
-    assert len({bound_factor("step", n, 100) for n in range(100)}) == 10
-    assert {bound_factor("constant", n, 10, 2.0) for n in range(20)} == {2.0}
+def test_factor_has_ten_levels() -> None:
+    assert len({bound_factor(n, 100) for n in range(100)}) == 10
 
 
 def test_each_table_has_the_bound_of_its_class() -> None:
