@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--document",
     type=commands.FILE,
-    help="Write the predictions as Markdown, docs/paper.md, with a picture beside it.",
+    help="Write the predictions as Markdown, docs/paper.md, with pictures beside it.",
 )
 @click.option(
     "--gather",
@@ -79,6 +79,7 @@ def paper(
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
     from moefabric.api.networks import ServerPaths
+    from moefabric_studies.paper.cost_performance import cost_performance_picture
     from moefabric_studies.paper.growth import growth_picture
     from moefabric_studies.paper.page import document_text, page
     from moefabric_studies.paper.results import predict_tables
@@ -101,8 +102,10 @@ def paper(
         commands.write_output(report, page(predicted, results if emulated else None))
     if document:
         commands.write_output(document, document_text(predicted))
-        picture = growth_picture(predicted.evaluation)
-        commands.write_output(document.with_name("paper-growth.svg"), picture)
+        pictures = {"growth": growth_picture, "cost-performance": cost_performance_picture}
+        for name, picture in pictures.items():
+            file = document.with_name(f"paper-{name}.svg")
+            commands.write_output(file, picture(predicted.evaluation))
     if results.measurements is not None and results.measurements.is_invalid:
         sys.exit(commands.INVALID)
 

@@ -53,19 +53,19 @@ def price_ratio(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float)
 
 
 def _cost_ratio_dac(_: Evaluation, row: RowSpec, __: str, rate_bps: float) -> float:
-    """Return a cost ratio with copper between electrical NICs and their leaves (section D.3).
+    """Return a cost ratio with copper between electrical NICs and their leaves (section D.3)."""
+    return copper_usd(row.base, 1, rate_bps) / copper_usd(row.network, 1, rate_bps)
+
+
+def copper_usd(name: str, servers: int, rate_bps: float) -> float:
+    """Return a network's price with copper between electrical NICs and their leaves.
 
     Each electrical NIC saves two transceivers and a fibre. The cable costs nothing here: the paper
     gives no price.
     """
-    price = network_cost.prices(rate_bps)
-    saved_usd = 2 * price.transceiver + network_cost.FIBRE_USD
-    base, mixnet = (
-        network_cost.paper_network_usd(name, 1, rate_bps)
-        - network_cost.NETWORKS[name].electrical * saved_usd
-        for name in (row.base, row.network)
-    )
-    return base / mixnet
+    saved_usd = 2 * network_cost.prices(rate_bps).transceiver + network_cost.FIBRE_USD
+    saved_usd *= servers * network_cost.NETWORKS[name].electrical
+    return network_cost.paper_network_usd(name, servers, rate_bps) - saved_usd
 
 
 def _speed(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> float:

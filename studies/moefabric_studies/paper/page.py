@@ -76,6 +76,7 @@ def table_row(row: PaperRow) -> str:
     """Return the cells of a row's line."""
     paper, _, value, band, null = text.row_cells(row)
     unit = f" {row.unit}" if row.unit not in {"", "x"} else row.unit
+    verdict = text.verdict_text(row)
     return " | ".join(
-        (row.name, row.subject, paper + unit, value + unit, band, null, row.precision, row.verdict)
+        (row.name, row.subject, paper + unit, value + unit, band, null, row.precision, verdict)
     )

@@ -4,16 +4,20 @@ The calibrated GPU speed, the paths of the fat-tree, the uplinks of the 3:1 tree
 and routing of TopoOpt are not in the paper. Each grid shows which assumption gives which figure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from math import exp, isfinite, log
-from statistics import mean
+from statistics import mean, median
 from typing import Final
 
 from moefabric import rate_text
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
+from moefabric_studies.paper.cost_performance import front_grid, price_grid, unpublished_grid
 from moefabric_studies.paper.evaluation import RATES, Evaluation
-from moefabric_studies.paper.iteration import compose_iteration
+from moefabric_studies.paper.failures import slow_down
+from moefabric_studies.paper.iteration import Iteration, compose_iteration
 from moefabric_studies.paper.job import PaperJob
 from moefabric_studies.paper.network import (
     NETWORKS,
@@ -36,6 +40,23 @@ _DEEPSEEK_TOPOOPT: Final = 1.3
 _PAIR: Final = "llama-moe"
 """Model whose EP group has two servers: all its bytes use the circuits between them."""
 _EXAMPLE: Final = "mixtral-8x22b"
+_BATCH_JOBS: Final = ("mixtral-8x7b", "mixtral-8x22b")
+_BATCHES: Final = (8, 32, 64)
+"""Batches of section D.4, of which jobs are calibrated for the first."""
+_BatchCase = tuple[float, float, int | None]
+"""Part of its time that attention takes, the part of computation that doesn't grow with the batch,
+and TopoOpt's circuits of the EP group if not the tables'."""
+_BATCH_CASES: Final[dict[str, _BatchCase]] = {
+    "as in the tables": (1.0, 0.0, None),
+    "attention takes no time": (0.0, 0.0, None),
+    "70 % of computation fixed": (1.0, 0.7, None),
+    "all computation fixed": (1.0, 1.0, None),
+    "2 circuits, one path": (1.0, 0.0, 2),
+} | {f"2 circuits, one path, {100 * part:.0f} % fixed": (1.0, part, 2) for part in (0.5, 0.7, 0.9)}
+_BATCH_PAPER: Final = ("paper", "1.4", "1.8", "2.0", "1.5", "figure only", "figure only")
+_FAILURE_BPS: Final = 400e9
+_WEIGHT_READS: Final = 3
+"""Reads of an expert's weights: forward, and backward for the gradients of inputs and weights."""
 
 
 def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
@@ -46,6 +67,11 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         topoopt_grid(evaluation),
         implied_circuits_grid(evaluation),
         oversubscription_grid(evaluation),
+        unpublished_grid(evaluation),
+        front_grid(evaluation),
+        batch_grid(evaluation),
+        failure_grid(evaluation),
+        price_grid(evaluation),
     )
 
 
@@ -106,13 +132,10 @@ def _errors(evaluation: Evaluation, jobs: dict[str, PaperJob], network: str) -> 
 
     def ratios(name: str, network: str) -> list[float]:
         """Return a job's seconds over the published figures, at each rate."""
-        job, rates = jobs[name], {rate: NETWORKS[network].eps_bytes_s(rate) for rate in RATES}
-        all_to_alls = {rate: evaluation.source.all_to_all(job, network, rate) for rate in RATES}
-        return [
-            compose_iteration(job, all_to_alls[rate], eps_bytes_s).seconds
-            / evaluation.published[name, rate, network]
-            for rate, eps_bytes_s in rates.items()
-        ]
+        at_first = evaluation.source.all_to_all(jobs[name], network, RATES[0])
+        iterations = zip(RATES, _at_rates(jobs[name], at_first, network), strict=True)
+        published = evaluation.published
+        return [one.seconds / published[name, rate, network] for rate, one in iterations]
 
     units_s = {name: exp(mean(map(log, ratios(name, CALIBRATION_NETWORK)))) for name in jobs}
     return [ratio / units_s[name] - 1 for name in jobs for ratio in ratios(name, network)]
@@ -166,11 +189,18 @@ def _to_mixnet(
     evaluation: Evaluation, name: str, at_first: AllToAll, network: str
 ) -> Iterator[float]:
     """Yield an iteration's time relative to MixNet's at every rate, given it at the first rate."""
+    for rate, one in zip(RATES, _at_rates(evaluation.jobs[name], at_first, network), strict=True):
+        yield one.seconds / evaluation.iteration(name, "mixnet", rate).seconds
+
+
+def _at_rates(job: PaperJob, at_first: AllToAll, network: str) -> Iterator[Iteration]:
+    """Yield an iteration at every rate, given its all-to-alls at the first."""
     for rate in RATES:
-        all_to_all = at_first.scaled(RATES[0] / rate)
-        eps_bytes_s = NETWORKS[network].eps_bytes_s(rate)
-        iteration = compose_iteration(evaluation.jobs[name], all_to_all, eps_bytes_s)
-        yield iteration.seconds / evaluation.iteration(name, "mixnet", rate).seconds
+        all_to_all, eps_bytes_s = (
+            at_first.scaled(RATES[0] / rate),
+            NETWORKS[network].eps_bytes_s(rate),
+        )
+        yield compose_iteration(job, all_to_all, eps_bytes_s)
 
 
 def oversubscription_grid(evaluation: Evaluation) -> Grid:
@@ -192,3 +222,63 @@ def oversubscription_grid(evaluation: Evaluation) -> Grid:
         for label, all_to_all in cases.items()
     ]
     return grid("paper/oversubscription", rows)
+
+
+def batch_grid(evaluation: Evaluation) -> Grid:
+    """Return TopoOpt's iteration time relative to MixNet's, by batch and changed assumption.
+
+    In the tables, computation and all-to-alls grow with the batch alike.
+    """
+    rows = []
+    for label, case in _BATCH_CASES.items():
+        cells = product(_BATCH_JOBS, _BATCHES)
+        ratios = (_batch_ratio(evaluation, job, n / _BATCHES[0], case) for job, n in cells)
+        rows.append((label, *(f"{ratio:.2f}" for ratio in ratios)))
+    job = evaluation.jobs[_BATCH_JOBS[0]]
+    training, model, times = job.training, job.model, job.layer_times()
+    read = _WEIGHT_READS * model.token_bytes / model.hidden * model.expert_weights / training.tp
+    return grid(
+        "paper/batch",
+        (*rows, _BATCH_PAPER),
+        reads_ms=f"{1e3 * read * model.experts / training.ep / training.memory_bytes_s:.2f}",
+        experts_ms=f"{1e3 * times.busiest_expert_s:.0f}",
+        fixed_ms=f"{700 * times.seconds:.0f}",
+    )
+
+
+def _batch_ratio(evaluation: Evaluation, name: str, larger: float, case: _BatchCase) -> float:
+    attention, fixed, circuits = case
+    job, routing = evaluation.jobs[name], single_path_s if circuits else forwarding_s
+    attention_s = (1 - attention) * job.layer_passes * job.layer_times().attention_s
+
+    def seconds(one: Iteration) -> float:
+        compute_s = one.compute_s + one.straggler_s - attention_s
+        growing_s = (1 - fixed) * compute_s + one.all_to_all_s + one.pipeline_s
+        return fixed * compute_s + larger * growing_s + one.all_reduce_s
+
+    topoopt = topoopt_all_to_all(job, RATES[0], circuits, routing)
+    mixnet = evaluation.all_to_all(name, "mixnet", RATES[0])
+    pairs = zip(_at_rates(job, topoopt, "topoopt"), _at_rates(job, mixnet, "mixnet"), strict=True)
+    return mean(seconds(slow) / seconds(fast) for slow, fast in pairs)
+
+
+_FAILURE_CASES: Final[dict[str, Callable[[PaperJob, float, str], float]]] = {
+    "as in the tables": slow_down,
+    "median of servers and NICs, not the worst": partial(slow_down, take=median),
+    "circuits for every server (joint)": partial(slow_down, policy="joint"),
+    "backup server of 2 electrical NICs": partial(slow_down, backup_nics=2),
+    "both": partial(slow_down, policy="joint", backup_nics=2),
+    "both, and the median": partial(slow_down, policy="joint", backup_nics=2, take=median),
+    "all-reduces of the backward pass hidden": partial(slow_down, all_reduces=2),
+}
+_FAILURE_PAPER: Final = ("paper", "+3.3 %", "+5.1 %", "+6.5 %", "over 0 %")
+
+
+def failure_grid(evaluation: Evaluation) -> Grid:
+    """Return the slow-downs of the rows of failures, one assumption changed at a time."""
+    deepseek, mixtral, rows = evaluation.jobs["deepseek-r1"], evaluation.jobs[_EXAMPLE], []
+    for label, case in _FAILURE_CASES.items():
+        gpu, other = (case(mixtral, _FAILURE_BPS, failed) for failed in ("gpu", "server"))
+        nic, server = (case(deepseek, _FAILURE_BPS, failed) for failed in ("nic", "server"))
+        rows.append((label, *(f"{100 * one:+.1f} %" for one in (nic, gpu, server, other - gpu))))
+    return grid("paper/failures", (*rows, _FAILURE_PAPER))

@@ -4,6 +4,7 @@ Aims of this project beyond the paper have a table of their own, and are counted
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
 from statistics import mean
 from typing import Final, ParamSpec
@@ -76,6 +77,7 @@ def _row(
         null=null_value if row.kind == "prediction" else None,
         precision=f"{precision:g}, {row.reading or spec.reading}",
         source=row.source,
+        words=(row.reading or spec.reading).startswith("words"),
     )
 
 
@@ -171,19 +173,10 @@ def copilot_table(spec: loader.CopilotTableSpec, evaluation: Evaluation) -> Pape
     for other in spec.above:
         gain = 100 * (quality.accuracy["copilot"] - quality.accuracy[other])
         band = spec.precision, None
-        built.append(
-            PaperRow(
-                name=f"{accuracy} above {other}",
-                subject=trace,
-                paper=(0.0, None),
-                band=band,
-                value=gain,
-                verdict=rows.verdict(band, gain, 0.0),
-                unit="points",
-                null=0.0,
-                precision=f"{spec.precision:g}, {spec.reading}",
-            )
-        )
+        name, verdict = f"{accuracy} above {other}", rows.verdict(band, gain, 0.0)
+        precision = f"{spec.precision:g}, {spec.reading}"
+        row = PaperRow(name, trace, (0.0, None), band, gain, verdict, "points", null=0.0)
+        built.append(replace(row, precision=precision))
     for name, share in quality.accuracy.items():
         built.append(
             PaperRow(f"{accuracy}: {name}", trace, None, None, 100 * share, rows.REPORTED, "%")

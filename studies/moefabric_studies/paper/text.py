@@ -52,11 +52,28 @@ def summary_lines(results: PaperResults) -> Iterator[str]:
 
 
 def counts_line(counts: Counts) -> str:
-    """Return the counts of judged rows in words."""
+    """Return the score of judged rows in words: distances to the paper, then counts."""
+    distance, null_distance = distances_text(counts)
     return (
+        f"the median distance to the paper is {distance}, the null model's {null_distance}; "
         f"{counts.reproduced} of {counts.rows} rows are reproduced; {counts.inside} are inside "
         f"their bands, the null model in {counts.null_inside}"
     )
+
+
+def distances_text(counts: Counts) -> tuple[str, str]:
+    """Return the median distance to the paper, and the null model's."""
+    distances = (counts.distance, counts.null_distance)
+    own, null = (MISSING if one is None else f"{one:.1f} %" for one in distances)
+    return own, null
+
+
+def verdict_text(row: PaperRow) -> str:
+    """Return the verdict of a row, and how far from the paper it is if that is outside."""
+    if row.verdict != OUTSIDE or row.distance is None:
+        return row.verdict
+    given = [bound for bound in row.paper or () if bound is not None]
+    return f"{row.verdict}, {row.distance:+.1f} {'%' if any(given) else 'points'}"
 
 
 def error_line(measurements: Measurements) -> str:
@@ -92,7 +109,7 @@ def _table_lines(table: PaperTable) -> Iterator[str]:
         )
         yield (
             f"  {row.name:<42}{row.subject:<30}{paper:>16}{values}{band:>18}{null:>9}  "
-            f"{row.verdict}"
+            f"{verdict_text(row)}"
         )
     if table.why and any(row.verdict == OUTSIDE for row in table.rows):
         yield f"  why: {table.why.strip()}"

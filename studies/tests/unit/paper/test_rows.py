@@ -16,6 +16,7 @@ from moefabric_studies.paper.rows import (
     verdict,
 )
 from moefabric_studies.paper.tables import build_table
+from moefabric_studies.paper.text import verdict_text
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,36 @@ def row(verdict: str, null: float | None) -> PaperRow:
 def test_counts_leave_out_values_taken_from_the_paper() -> None:
     rows = [row(REPRODUCED, 2.0), row(NULL_FITS, 1.0), row(OUTSIDE, 1.0), row(OUTSIDE, 3.0)]
     assert Counts.of([*rows, row(CALIBRATED, None), row(INPUT, None), row(INVALID, 1.0)]) == Counts(
-        rows=4, inside=2, null_inside=2, reproduced=1
+        rows=4, inside=2, null_inside=2, reproduced=1, distance=0.0, null_distance=50.0
     )
+
+
+@pytest.mark.parametrize(
+    ("paper", "band", "value", "words", "expected"),
+    [
+        ((2.0, 2.0), (1.9, 2.1), 2.05, False, 2.5),
+        ((2.0, 2.0), (1.9, 2.1), 1.5, False, -25.0),
+        ((1.0, 1.0), (0.95, 1.05), 1.04, True, 0.0),
+        ((1.0, 1.0), (0.95, 1.05), 1.15, True, 10.0),
+        ((33.0, 55.0), (32.5, 55.5), 40.0, False, 0.0),
+        ((100.0, None), (99.5, None), 49.5, False, -50.0),
+        ((None, 1.6), (None, 1.65), 1.0, False, 0.0),
+        ((0.0, None), (0.05, None), -8.6, False, -8.65),
+    ],
+)
+def test_distance_counts_from_a_number_or_from_the_nearest_bound(
+    paper: Bounds, band: Bounds, value: float, words: bool, expected: float
+) -> None:
+    built = PaperRow("a", "b", paper, band, value, OUTSIDE, words=words)
+    assert built.distance == pytest.approx(expected)
+
+
+def test_verdict_outside_says_how_far_in_per_cent_or_in_points_where_the_paper_has_0() -> None:
+    far = PaperRow("a", "b", (2.0, 2.0), (1.9, 2.1), 1.5, OUTSIDE)
+    assert verdict_text(far) == "outside, -25.0 %"
+    no_gain = PaperRow("a", "b", (None, 0.0), (None, 5.0), 13.3, OUTSIDE)
+    assert verdict_text(no_gain) == "outside, +8.3 points"
+    assert verdict_text(row(REPRODUCED, 2.0)) == REPRODUCED
 
 
 @pytest.mark.parametrize(

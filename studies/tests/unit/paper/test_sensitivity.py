@@ -11,7 +11,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 5
+    assert len(grids) == 10
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -52,3 +52,38 @@ def test_paper_value_of_the_3_to_1_tree_is_between_spread_and_hashed_flows(
     ratios = {cells[0]: float(cells[2].rstrip("x")) for cells in grids["oversubscription"].rows}
     assert ratios["8 of a leaf"] < 1.0
     assert ratios["1 of a leaf"] < 1.6 < ratios["1 of a leaf, flows hashed"]
+
+
+def test_no_single_assumption_gives_the_papers_ratio_at_large_batches(
+    grids: dict[str, Grid],
+) -> None:
+    ratios = {cells[0]: cells[1:4] for cells in grids["batch"].rows}
+    base = ratios["as in the tables"]
+    assert len({*base}) == 1
+    assert max(map(float, ratios["all computation fixed"])) < 1.75
+    assert len({*ratios["2 circuits, one path"]}) == 1
+    _, at_32, at_64 = map(float, ratios["2 circuits, one path, 70 % fixed"])
+    assert (at_32, at_64) == pytest.approx((1.8, 2.0), abs=0.1)
+
+
+def test_sign_of_a_failed_server_is_that_of_the_backup_servers_nics(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    percents = {cells[0]: cells[1:] for cells in grids["failures"].rows}
+    nic, gpu, server, other = percents["as in the tables"]
+    rows = [f"{row.value:+.1f} %" for row in predicted.rows("failures")]
+    assert rows == [nic, gpu, server, other]
+    assert (server[0], other[0]) == ("-", "-")
+    few = percents["backup server of 2 electrical NICs"]
+    assert few[:2] == (nic, gpu)
+    assert (few[2][0], few[3][0]) == ("+", "+")
+
+
+def test_prices_with_copper_have_the_ratio_of_the_row(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    at_400 = {cells[:2]: float(cells[4]) for cells in grids["prices"].rows}
+    fat_tree, mixnet = (at_400["copper to the leaves", name] for name in ("fat-tree", "mixnet"))
+    (row,) = (row for row in predicted.rows("cost") if "copper" in row.name)
+    assert fat_tree / mixnet == pytest.approx(row.value, abs=0.005)
+    assert mixnet < at_400["optics", "mixnet"]

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from markupsafe import escape
 from moefabric_studies.commands.paper import paper as command
 from moefabric_studies.paper import text
+from moefabric_studies.paper.cost_performance import cost_performance_picture
 from moefabric_studies.paper.growth import growth_picture, growth_points
 from moefabric_studies.paper.loader import TableSpec, load_jobs, load_published, load_section
 from moefabric_studies.paper.page import document_text, page
@@ -24,7 +25,7 @@ from tests.support.paths import EXAMPLES
 GOLDEN = Path(__file__).parents[2] / "golden/paper"
 
 PAPER = EXAMPLES / "paper"
-COUNTS = ("rows", "inside", "null_inside", "reproduced")
+COUNTS = ("rows", "inside", "null_inside", "reproduced", "distance", "null_distance")
 ROOT = EXAMPLES.parent
 
 
@@ -104,7 +105,9 @@ def test_rows_of_the_paper_and_aims_are_never_in_one_sum(predicted: PaperResults
 
 def test_last_lines_count_rows_and_aims(predicted: PaperResults) -> None:
     rows, aims = list(text_lines(predicted))[-2:]
-    assert rows.startswith(f"the paper's rows: {predicted.counts.reproduced} of ")
+    distance = f"the median distance to the paper is {predicted.counts.distance:.1f} %, "
+    assert rows.startswith(f"the paper's rows: {distance}the null model's ")
+    assert f"; {predicted.counts.reproduced} of {predicted.counts.rows} rows are " in rows
     assert aims.startswith(f"aims of this project: {predicted.aims_met} of ")
 
 
@@ -113,6 +116,8 @@ def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> No
     assert (ROOT / "docs/paper.md").read_text() == document_text(predicted)
     picture = (ROOT / "docs/paper-growth.svg").read_text()
     assert picture == growth_picture(predicted.evaluation)
+    picture = (ROOT / "docs/paper-cost-performance.svg").read_text()
+    assert picture == cost_performance_picture(predicted.evaluation)
 
 
 def test_prices_and_performance_grow_alike_to_65536_gpus(predicted: PaperResults) -> None:
