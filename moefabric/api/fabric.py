@@ -16,7 +16,7 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
 from moefabric.testbed.cluster.ray_fabric import placer
 from moefabric.testbed.cluster.ray_fabric import remove_fabric as remove_fabric_of_cluster
-from moefabric.testbed.fabric_processes import UP_TIMEOUT_S
+from moefabric.testbed.fabric_processes import up_timeout_s
 from moefabric.testbed.placed_fabric import fitted_fabric
 from moefabric.testbed.testbed import check_descriptor_limit, data_paths, start_fabric
 
@@ -118,7 +118,7 @@ class EmulatedFabric:
             lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()
             if not lab.was_up:
                 undo.callback(lab.down)
-            wait_for_controllers(wiring, UP_TIMEOUT_S)
+            wait_for_controllers(wiring, up_timeout_s(fabric))
             if not lab.was_up:
                 lifecycle.disown(self.name)  # it stays after the end of this process
             undo.pop_all()

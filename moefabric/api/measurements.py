@@ -18,7 +18,7 @@ from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import store_speed
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.testbed.dark_time import Calibration, calibration_table
-from moefabric.testbed.fabric_processes import UP_TIMEOUT_S, fabric_processes
+from moefabric.testbed.fabric_processes import fabric_processes, up_timeout_s
 from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 
 __all__ = [
@@ -83,14 +83,15 @@ def calibrate_new_ocses(settle_ns: list[int], moves: int, spacing_ns: int) -> li
     if CALIBRATION_FABRIC in lifecycle.running_fabrics():
         remedy = f"`moefabric down {CALIBRATION_FABRIC}` first, or measure it with --name"
         raise SpecError([("", f"{CALIBRATION_FABRIC} is up already: {remedy}")])
+    fabric = calibration_fabric(settle_ns)
     lifecycle.up(
-        calibration_fabric(settle_ns),
+        fabric,
         lambda wiring, run_dir: [
             process
             for process in fabric_processes(wiring, run_dir)
             if process.role is ProcessRole.OCS
         ],
-        UP_TIMEOUT_S,
+        up_timeout_s(fabric),
         owner=os.getpid(),
     )
     try:

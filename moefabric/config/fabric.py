@@ -28,7 +28,7 @@ SLOWEST_BPS: Final = 200e3
 """Least emulated link rate: HTB sends a full frame within 60 ms."""
 FASTEST_BPS: Final = 20e9
 """Highest emulated link rate, below what one core forwards."""
-_MAX_SERVERS: Final = 2048
+_MAX_SERVERS: Final = 4096
 """Servers of the largest fabrics for which `up` is fast enough."""
 _MAX_REGIONS: Final = 256
 _MAX_REGION_SERVERS: Final = 256

@@ -103,8 +103,9 @@ def eps_rules(fabric: Fabric) -> frozenset[Rule]:
         Rules to all servers.
     """
     up = (_marked_up_rules(fabric, leaf) | _up_rules(fabric, leaf) for leaf in fabric.leaves)
+    down = (_down_rules(fabric, spine) for spine in fabric.spines)
     to_servers = (eps_rules_to(fabric, server, {}) for server in fabric.servers)
-    return frozenset[Rule]().union(*up, *to_servers)
+    return frozenset[Rule]().union(*up, *down, *to_servers)
 
 
 def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str]) -> frozenset[Rule]:
@@ -114,11 +115,12 @@ def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str]) -> froz
         server: The destination.
         relays: The server that forwards for each server without a usable electrical NIC.
     """
-    relay, leaves = relays.get(server, server), fabric.leaves
-    if routes_by_region(fabric):  # those of other leaves stay as they are
+    relay, leaves, spines = relays.get(server, server), fabric.leaves, fabric.spines
+    if routes_by_region(fabric):  # those of other leaves, and of spines above one, stay
         leaves = fabric.eps_wiring.leaves_of(fabric.region_of[server].servers)
+        spines = spines if len(leaves) > 1 else ()
     down = (_leaf_rules(fabric, leaf, server, relay) for leaf in leaves)
-    across = (_spine_rules(fabric, spine, server, relay) for spine in fabric.spines)
+    across = (_spine_rules(fabric, spine, server, relay) for spine in spines)
     return frozenset[Rule]().union(*down, *across)
 
 
@@ -199,6 +201,14 @@ def _up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
         Rule(leaf, region.name, fabric.spines[receiver_spine(fabric, region.servers[0])])
         for region in others
     }
+
+
+def _down_rules(fabric: Fabric, spine: str) -> set[Rule]:
+    """Return a spine's rules to regions below a single leaf, where regions share a route."""
+    if not routes_by_region(fabric):
+        return set()
+    leaves = {r.name: fabric.eps_wiring.leaves_of(r.servers) for r in fabric.regions}
+    return {Rule(spine, region, own[0]) for region, own in leaves.items() if len(own) == 1}
 
 
 def _spine_rules(fabric: Fabric, spine: str, server: str, relay: str) -> set[Rule]:

@@ -30,13 +30,15 @@ from moefabric.emulator.linux.processes import (
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
-UP_TIMEOUT_S: Final = 240.0
-"""Time in which the processes of a fabric must be ready; 512 servers on a busy machine take most of
-it."""
 RESERVE: Final = 64
 """Descriptors of an agent besides its data connections: channels, ranks, files."""
 _REASON_S: Final = 4.0
 """Seconds in which a gateway prints why it ended."""
+
+
+def up_timeout_s(fabric: Fabric) -> float:
+    """Return the time in which the processes of a fabric must be ready, also on a busy machine."""
+    return 240.0 + 0.1 * len(fabric.servers)
 
 
 def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
@@ -59,7 +61,7 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
         ocses = {region.ocs.name: run_dir.ocs_socket(region) for region in group if region.ocs}
         if ocses:
             name, node = shared_name([*ocses]), next(iter(ocses))
-            argv = ("--socket", *map(str, ocses.values()), "--deadline", str(UP_TIMEOUT_S))
+            argv = ("--socket", *map(str, ocses.values()), "--deadline", str(up_timeout_s(fabric)))
             processes.append(ProcessSpec(name, node, argv, role=ProcessRole.OCS, prefork=device))
     if wiring.placement is not None and wiring.placement.others:
         head = (sys.executable, "-m", "moefabric.testbed.cluster.head", *options)

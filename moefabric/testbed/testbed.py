@@ -50,10 +50,10 @@ from moefabric.runtime import structured_log
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_processes import (
     RESERVE,
-    UP_TIMEOUT_S,
     agent_hosts,
     connect_agent,
     fabric_processes,
+    up_timeout_s,
     with_shells,
 )
 
@@ -346,7 +346,7 @@ def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
     A fabric that has just come up answers late on a busy machine.
     """
     run_dir, ports = RunDirectory.of_fabric(fabric.name), counted_ports(fabric)
-    with closing(EmulatedPortCounters(run_dir, ports, reply_s=UP_TIMEOUT_S)) as counters:
+    with closing(EmulatedPortCounters(run_dir, ports, reply_s=up_timeout_s(fabric))) as counters:
         yield counters
 
 
@@ -410,7 +410,7 @@ def start_fabric(
             controller=ControlPlane(spec.controller),
         )
     return lifecycle.up(
-        wiring, fabric_processes, UP_TIMEOUT_S, external=external, owner=os.getpid()
+        wiring, fabric_processes, up_timeout_s(fabric), external=external, owner=os.getpid()
     )
 
 
@@ -457,7 +457,7 @@ def running_testbed(
         channels = [connect_agent(wiring, run_dir, server) for server in fabric.servers]
         fleet = undo.enter_context(Fleet(channels, liveness=liveness_monitor(fabric)))
         controllers = undo.enter_context(closing(region_controllers(wiring, timeout_s)))
-        wait_for_controllers(wiring, UP_TIMEOUT_S)
+        wait_for_controllers(wiring, up_timeout_s(fabric))
         if prepare is not None:
             prepare(controllers)
         fleet.connect(

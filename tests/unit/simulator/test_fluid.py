@@ -203,6 +203,8 @@ def test_route_follows_the_rules_where_regions_share_one(electrical: int) -> Non
     assert routes_by_region(wired)
     rules = eps_rules(wired).union(*(server_rules(wired, region) for region in wired.regions))
     assert any(rule.to == "r31" for rule in rules)
+    assert {Rule("spine0", "r0", "leaf0"), Rule("spine0", "s3", "leaf0")} <= rules
+    assert not any(rule.to == "s0" for rule in rules if rule.switch == "spine0")
     crossed = Counter[str]()
     for dst in wired.servers[1:]:
         for nic in wired.electrical_nics("s0"):
