@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from moefabric import Lab, load_fabric
+from moefabric.runtime.waiting import Deadline
 from moefabric.ui.cli.main import main
 from tests.support.metric_samples import Scrape
 from tests.support.paths import EXAMPLES, REPOSITORY
@@ -34,6 +35,9 @@ def output(*words: str) -> str:
 
 def test_logs_show_a_reconfiguration_in_controller_and_ocs(lab: Lab) -> None:
     lab.light("s0~s1")
+    # The controller writes its line after its reply.
+    deadline = Deadline.after(10)
+    deadline.wait_for(lambda: "lit: s0/o0~s1/o0" in output("logs", "--json"), "log line")
     lines = [json.loads(line) for line in output("logs", "--json").splitlines()]
     lit = next(line for line in lines if line["message"].startswith("lit: s0/o0~s1/o0"))
     one = output("logs", "--reconfiguration", lit["reconfiguration"], "--process", "controller-*")
