@@ -16,9 +16,16 @@ from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.fabric import links, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import NODES, UpRequest
-from moefabric.emulator.fabric.datapath import DatapathKind, start_switches
+from moefabric.emulator.fabric.datapath import (
+    ARGV,
+    PRIORITY,
+    DatapathKind,
+    ElectricalSwitches,
+    SwitchProcess,
+)
 from moefabric.emulator.fabric.host_names import hosts_text
 from moefabric.emulator.fabric.other_machines import OtherParts
+from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.placed_plan import plans_of
 from moefabric.emulator.fabric.plan import OcsPlan
 from moefabric.emulator.fabric.plugged_hosts import plug_hosts, return_devices
@@ -152,7 +159,7 @@ class Hardware:
         emulated = [node for node in self.plan.nodes if node not in self.wiring.containers]
         holders = self._undo.enter_context(NamespaceHolders(emulated, self.run_dir.name, hosts))
         namespaces.disable_ipv6()
-        self.switches = start_switches(self.processes, self.run_dir, self.wiring, self.deadline)
+        self.switches = self._start_switches()
         self.processes.start_prefork_servers(self.own_specs)
         self.pids = holders.pids(self.deadline)
         containers.result(self.deadline)
@@ -179,6 +186,17 @@ class Hardware:
         self.plan = self.plan.with_interfaces(self.containers.interfaces)
         alias = management_uplink.interface_alias(self.run_dir.name)
         return dict.fromkeys(self.containers.guests, alias)
+
+    def _start_switches(self) -> ElectricalSwitches:
+        """Start the processes that serve the switches."""
+        folder, tls = self.run_dir.switches, self.wiring.control_tls
+        folder.mkdir(exist_ok=True)
+        if self._is_bpf:
+            program = self.processes.start("switches", (*PRIORITY, *ARGV), piped=True)
+            return SwitchProcess(program.popen, folder, self.run_dir.read_token(), tls)
+        switches = OvsSwitches(folder, DatapathKind(self.wiring.switch), tls)
+        switches.start(self.processes, self.deadline)
+        return switches
 
     def _make_ocses(self) -> None:
         if not self.plan.ocses:

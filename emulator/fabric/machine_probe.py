@@ -14,7 +14,7 @@ from typing import Final
 from moefabric.core.errors import CommandFailedError, FabricError, MoefabricError
 from moefabric.emulator.containers.engine import engine_description
 from moefabric.emulator.crossbar.bpf_crossbar import KIND, crossbar_refusal
-from moefabric.emulator.fabric import datapath
+from moefabric.emulator.fabric import datapath, ovs
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.backlog import backlog_limit, nics_within
@@ -219,7 +219,7 @@ _check_programs("network tools", "apt install iproute2 util-linux", *_TOOLS, nee
 
 @_check("Open vSwitch", "apt install openvswitch-switch")
 def _open_vswitch() -> str:
-    installed = datapath.ovs_version()
+    installed = ovs.version()
     return _checked(installed, installed or "ovs-vswitchd is not there")
 
 
@@ -261,7 +261,7 @@ def _socket_buffers() -> str:
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            if datapath.enlarge_buffers(child.pid):
+            if ovs.enlarge_buffers(child.pid):
                 return "can be enlarged"
             reason = "the trial has no socket"
         except OSError as error:

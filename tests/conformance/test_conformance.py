@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moefabric.emulator.fabric.datapath import ovs_version
+from moefabric.emulator.fabric import ovs
 from tests.support.openflow_conformance import BPF, OVS, RATE_S, TRIES, bench
 from tests.support.openflow_verdicts import FAIL, Verdicts, files, page, summary
 from tests.support.paths import REPOSITORY
@@ -34,6 +34,6 @@ def test_all_descriptions_on_all_switches(tmp_path: Path) -> None:
         print(f"\n{kind}: {summary(verdicts)}")
         results.append((kind, verdicts))
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(results, INTRODUCTION.format(version=ovs_version())))
+    PAGE.write_text(page(results, INTRODUCTION.format(version=ovs.version())))
     _, own = results[0]
     assert [f"{case}: {verdict}" for case, verdict in own.items() if verdict.result == FAIL] == []

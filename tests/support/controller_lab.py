@@ -14,7 +14,8 @@ from moefabric.core.eps import Eps
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, SettleTime, Verification
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
-from moefabric.emulator.fabric.datapath import DatapathKind, OvsSwitches
+from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.runtime.control_tls import ControlTls

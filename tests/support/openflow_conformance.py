@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric.datapath import OvsSwitches
+from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import SwitchPlan
 from moefabric.runtime.waiting import Deadline
 from tests.support.openflow_verdicts import (

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from moefabric.emulator.fabric.datapath import DatapathKind, OvsSwitches
+from moefabric.emulator.fabric.datapath import DatapathKind
+from moefabric.emulator.fabric.ovs import OvsSwitches
 from moefabric.emulator.fabric.plan import FABRIC, Interface, SwitchPlan
 from moefabric.emulator.linux import namespaces
 from moefabric.runtime.control_tls import ControlTls
