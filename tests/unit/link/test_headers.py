@@ -2,7 +2,7 @@
 
 import pytest
 
-from moefabric.emulator.link.port import (
+from moefabric.emulator.link.headers import (
     flow_of,
     is_ecn_capable,
     traffic_class,

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from moefabric.core.link import LinkBehaviour, PathChoice, Scheduling
-from moefabric.emulator.link.port import LinkPort, is_ecn_capable
+from moefabric.emulator.link.headers import is_ecn_capable
+from moefabric.emulator.link.port import LinkPort
 from tests.support.switch_frames import udp_frame
 
 US = 1000
