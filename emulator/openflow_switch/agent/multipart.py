@@ -14,19 +14,18 @@ from moefabric.core.openflow.match import FIELDS, encode_match
 from moefabric.core.openflow.messages import FLOW_STATS, decode_flow_stats_request
 from moefabric.emulator.openflow_switch.agent.switch import OpenFlowSwitch
 from moefabric.emulator.openflow_switch.datapath.interface import Port
-from moefabric.emulator.openflow_switch.tables.flow_tables import (
-    MAX_ENTRIES,
-    MAX_GROUPS,
-    TABLE_COUNT,
-    FlowEntry,
-    RemovedEntry,
-)
-from moefabric.emulator.openflow_switch.tables.pipeline import (
+from moefabric.emulator.openflow_switch.tables.counters import (
     CounterKey,
     SwitchCounters,
     TrafficCount,
     executes_all_buckets,
     is_group_counted,
+)
+from moefabric.emulator.openflow_switch.tables.entries import MAX_GROUPS, FlowEntry
+from moefabric.emulator.openflow_switch.tables.flow_tables import (
+    MAX_ENTRIES,
+    TABLE_COUNT,
+    RemovedEntry,
 )
 
 Bodies = Iterable[bytes]

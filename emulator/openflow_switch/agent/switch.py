@@ -24,21 +24,15 @@ from moefabric.emulator.openflow_switch.datapath.interface import (
     PuntedPacket,
 )
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
-from moefabric.emulator.openflow_switch.tables.flow_tables import (
-    FlowEntry,
-    FlowTables,
-    TableUpdate,
-    check_groups,
-    check_ports,
-)
-from moefabric.emulator.openflow_switch.tables.pipeline import (
-    Pipeline,
+from moefabric.emulator.openflow_switch.tables.counters import (
     SwitchCounters,
     TrafficCount,
     Visited,
     entry_counters,
-    pipeline,
 )
+from moefabric.emulator.openflow_switch.tables.entries import FlowEntry, check_groups, check_ports
+from moefabric.emulator.openflow_switch.tables.flow_tables import FlowTables, TableUpdate
+from moefabric.emulator.openflow_switch.tables.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
     from moefabric.emulator.openflow_switch.agent.session import ControllerSession
@@ -144,7 +138,7 @@ class OpenFlowSwitch:
         if any(entry.idle_s for entry in self.tables.entries.values()):
             self._read_counters(now_ns)
         update = TableUpdate(self.tables, self.ports.keys(), now_ns)
-        update.expire(lambda serial: self._counters.count(serial).used_ns)
+        update.expire({key: count.used_ns for key, count in self._counters.counts.items()})
         self._load(update, now_ns)
 
     # --- counters ---------------------------------------------------------------------------------

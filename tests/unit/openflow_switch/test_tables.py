@@ -31,16 +31,13 @@ from moefabric.core.openflow.messages import Bucket, FlowMod, FlowStatsRequest, 
 from moefabric.emulator.openflow_switch.datapath.emissions import emissions, ordered_actions
 from moefabric.emulator.openflow_switch.datapath.interface import Flow, FlowCount
 from moefabric.emulator.openflow_switch.flows.packet import packet_fields, rewritten_frame
+from moefabric.emulator.openflow_switch.tables.counters import SwitchCounters, TrafficCount
 from moefabric.emulator.openflow_switch.tables.flow_tables import (
     MAX_ENTRIES,
     FlowTables,
     TableUpdate,
 )
-from moefabric.emulator.openflow_switch.tables.pipeline import (
-    SwitchCounters,
-    TrafficCount,
-    pipeline,
-)
+from moefabric.emulator.openflow_switch.tables.pipeline import pipeline
 
 PORTS = frozenset({1, 2, 3})
 IP = Match.of(eth_type=0x0800)
@@ -260,7 +257,7 @@ def test_entry_expires_by_idle_and_hard_timeout(
     tables = update(mod(idle_s=idle_s, hard_s=hard_s)).tables
     (entry,) = tables.entries.values()
     result = TableUpdate(tables, PORTS, int(now_s * S))
-    result.expire({entry.serial: used_s * S}.__getitem__)
+    result.expire({entry.serial: used_s * S})
     assert [one.reason for one in result.removed] == ([reason] if reason is not None else [])
     assert len(result.tables.entries) == (reason is None)
 
