@@ -113,7 +113,7 @@ def test_readme_has_the_score_of_the_papers_rows() -> None:
     assert f"{found[0]} rows of its tables are reproduced; null models" in readme
     assert f"null models that know no network fit {found[1]}" in readme
     (distance,) = re.findall(r"\*\*The (median distance to the paper is .*? %)\*\*", page)
-    assert f"the {distance}" in readme
+    assert f"The {distance}. " in readme
     (testbed,) = re.findall(r"holds in (\d of \d) rows: they take ([\d.]+ to [\d.]+) times", page)
     assert "holds for {} models: {} times as long".format(*testbed) in readme
     speeds = re.findall(r"\| [a-z]+-moe \| ([\d.]+) of 312 Tflop/s \|", page)
