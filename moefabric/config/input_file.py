@@ -11,7 +11,7 @@ import yaml
 
 from moefabric.config.plugins import trust_settings
 from moefabric.config.section import InputError
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnreadableError
 
 PathStep = int | str
 """A key of a mapping or a position in a list."""
@@ -118,7 +118,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
             raise SpecError([(str(path), f"has more than {limit} bytes")])
         return data.decode()
     except OSError as error:
-        raise SpecError([(str(path), error.strerror or str(error))]) from error
+        raise UnreadableError(path, error) from error
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise SpecError([(str(path), f"not text in UTF-8: byte {byte:#04x}")]) from error

@@ -10,7 +10,7 @@ from typing import Any
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.input_file import document_value
 from moefabric.config.section import Section
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnreadableError
 
 EXPERIMENT = "experiment"
 """Key of the experiment's own digest."""
@@ -66,7 +66,7 @@ def digest_of(path: Path, place: str) -> str:
         names = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
         lines = [f"{_file_digest(path / name)}  {name}\n" for name in names]
     except OSError as error:
-        raise SpecError([(place, f"{path}: {error.strerror or error}")]) from error
+        raise UnreadableError(path, error, place) from error
     return sha256("".join(lines).encode()).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 MoefabricError
 ├── SpecError                the user's file or arguments are wrong; all errors at once
+│   ├── UnreadableError      a file can't be opened or read
 │   └── TraceError           a trace file is broken
 ├── UnsupportedError         this machine can't do what was asked; the message names the remedy
 ├── OutputError              a file of results can't be written
@@ -43,6 +44,21 @@ class SpecError(MoefabricError):
         super().__init__(
             "\n".join(f"{place}: {error}" if place else error for place, error in self.errors)
         )
+
+
+class UnreadableError(SpecError):
+    """A file of the user can't be opened or read."""
+
+    def __init__(self, path: object, error: OSError, place: str = "") -> None:
+        """Report an error of the operating system.
+
+        Args:
+            path: The file.
+            place: Key that names the file; empty if an argument does.
+        """
+        is_folder = isinstance(error, IsADirectoryError)
+        message = "is a folder; name a file" if is_folder else error.strerror or str(error)
+        super().__init__([(place, f"{path}: {message}") if place else (str(path), message)])
 
 
 class TraceError(SpecError):

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError
 
 from moefabric.config.inputs import EXPERIMENT
-from moefabric.core.errors import JournalInUseError, SpecError
+from moefabric.core.errors import JournalInUseError, SpecError, UnreadableError
 from moefabric.results.comparison import with_ratios
 from moefabric.results.model import FabricResult, Manifest, RunResult, Verdict, WiringSummary
 from moefabric.results.parts import ResultPart
@@ -158,7 +158,7 @@ class JournalReader:
                         break
                     self.size += len(text)
         except OSError as error:
-            raise SpecError([(str(path), error.strerror or str(error))]) from error
+            raise UnreadableError(path, error) from error
         if header is None:
             raise SpecError([(str(path), "is no journal: it has no header")])
         self.header = header
@@ -190,7 +190,7 @@ class JournalReader:
                     assert isinstance(line, IterationLine)
                     yield line
         except OSError as error:
-            raise SpecError([(str(self.path), error.strerror or str(error))]) from error
+            raise UnreadableError(self.path, error) from error
 
     def _parsed(self, text: bytes, number: int) -> Line:
         try:
@@ -365,7 +365,7 @@ def resumable(path: Path, header: HeaderLine) -> JournalReader | None:
             if not file.readline().endswith(b"\n"):
                 return None
     except OSError as error:
-        raise SpecError([(str(path), error.strerror or str(error))]) from error
+        raise UnreadableError(path, error) from error
     reader = JournalReader(path)
     faults = list(_differences(reader.header, header))
     if faults:

@@ -6,16 +6,21 @@ so that the report can show a run that went wrong; a value of the wrong type is 
 fields are kept: later versions may add some.
 """
 
+import logging
+import re
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from moefabric.config.file_kinds import refuse_other_kind
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnreadableError
 from moefabric.results import parts as result_parts
 from moefabric.results.parts import Json
+
+log = logging.getLogger(__name__)
 
 CPU_STEAL_LIMIT: Final = 0.03
 """CPU steal share above which a collective is reported but excluded from the verdict."""
@@ -456,7 +461,7 @@ def read_run(path: Path) -> RunResult:
     try:
         result = RunResult.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise SpecError([(str(path), error.strerror or str(error))]) from error
+        raise UnreadableError(path, error) from error
     except ValidationError as error:
         refuse_other_kind(path, "result")
         first = error.errors()[0]
@@ -468,7 +473,17 @@ def read_run(path: Path) -> RunResult:
         raise SpecError([(f"{path}: {place}", first["msg"])]) from error
     if not result.results:  # all fields of a run may be missing
         refuse_other_kind(path, "result")
+    if _release(result.version) > _release(own := version("moefabric")):
+        log.warning(
+            "%s was written by moefabric %s, later than %s: what its release added isn't shown",
+            *(path, result.version, own),
+        )
     return result
+
+
+def _release(text: str) -> list[int]:
+    """Return the numbers of a version; none of a version that is missing."""
+    return [int(number) for number in re.findall(r"\d+", text)]
 
 
 class SimulatedRegionCount(result_parts.ResultPart):

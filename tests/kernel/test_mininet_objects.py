@@ -15,6 +15,7 @@ from moefabric.core.errors import OutputError
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.runtime.waiting import Deadline
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [pytest.mark.usefixtures("own_machine")]
@@ -118,7 +119,9 @@ def test_shells_start_when_used_and_end_with_the_network(lab: Lab) -> None:
         assert set(marked_pids(lab.name)) == before, f"{dump} needs no shell"
         own.net["s0"].cmd("sleep 600 &")
         assert len(set(marked_pids(lab.name)) - before) == 2
-    assert set(marked_pids(lab.name)) == before
+    Deadline.after(10).wait_for(  # a signal ends them, not at once
+        lambda: set(marked_pids(lab.name)) == before, "the end of the shell and its program"
+    )
 
 
 def test_network_keeps_the_links_and_nodes_of_the_fabric(net: Any) -> None:

@@ -22,7 +22,7 @@ from moefabric.config.inputs import named_paths
 from moefabric.config.loader import resolve_paths
 from moefabric.config.training_program import NO_PROGRAM
 from moefabric.config.validation import validate
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnreadableError
 from moefabric.core.resource_needs import ResourceNeeds, fabric_needs, region_needs, total_needs
 from moefabric.core.units import Scale
 
@@ -236,5 +236,5 @@ def _archive(path: Path) -> bytes:
             for file in files:  # entries without a date
                 archive.writestr(ZipInfo(str(file.relative_to(path.parent))), file.read_bytes())
     except OSError as error:
-        raise SpecError([(str(path), error.strerror or str(error))]) from error
+        raise UnreadableError(path, error) from error
     return stream.getvalue()

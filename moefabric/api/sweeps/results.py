@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from moefabric.api.sweeps.engine import Mode, Value
 from moefabric.config.input_file import path_steps
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, UnreadableError
 from moefabric.report import formatting
 from moefabric.report.summary import COLUMNS, Column, summaries
 from moefabric.results import model
@@ -192,7 +192,7 @@ def read_records(file: Path) -> Iterator[RunRecord]:
     try:
         lines = file.read_bytes().splitlines(keepends=True)
     except OSError as error:
-        raise SpecError([(str(file), error.strerror or str(error))]) from error
+        raise UnreadableError(file, error) from error
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
             return

@@ -77,7 +77,7 @@ def test_load_fabric_names_missing_file(tmp_path: Path) -> None:
 def test_read_demand_refuses_directory(tmp_path: Path) -> None:
     folder = tmp_path / "demand.json"
     folder.mkdir()
-    with pytest.raises(SpecError, match="Is a directory"):
+    with pytest.raises(SpecError, match=r"demand\.json: is a folder; name a file$"):
         read_demand(folder)
 
 

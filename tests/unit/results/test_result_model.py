@@ -103,3 +103,15 @@ def test_read_run_reports_the_first_error_with_its_place_in_one_line(
 def test_read_run_reports_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"run\.json: No such file or directory"):
         read_run(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(("release", "is_later"), [("", False), ("0.0.9", False), ("99", True)])
+def test_read_run_warns_of_a_later_release(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, release: str, is_later: bool
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(json.loads(SAMPLE.read_text()) | {"version": release}))
+    read_run(file)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert bool(warnings) is is_later
+    assert all(text.startswith(f"{file} was written by moefabric 99, later") for text in warnings)
