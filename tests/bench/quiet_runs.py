@@ -61,6 +61,28 @@ def append(table: Path, lines: Sequence[Sequence[object]]) -> None:
         writer.writerows([*([COLUMNS] if is_new else []), *lines])
 
 
+def passes(table: Path, experiment: str) -> str:
+    """Return a Markdown table of an experiment's runs: passes and other runs' reasons by settings.
+
+    Example:
+        >>> print(passes(Path("docs/results/quiet-runs.csv"), "tests/sabotage/experiment.yaml"))
+    """
+    with table.open(newline="") as file:
+        fabrics = [*csv.DictReader(file)]
+    verdicts: dict[str, list[str]] = {}
+    for fabric in fabrics:
+        name, *settings = shlex.split(fabric["command"])
+        if name == experiment:
+            changes = ", ".join(f"`{word}`" for word in settings if word != "--set")
+            verdicts.setdefault(changes or "none", []).append(fabric["reasons"])
+    lines = ["| changes | runs | pass | reasons of the others |", "|---|---|---|---|"]
+    for changes, given in verdicts.items():
+        kinds = Counter(kind for text in filter(None, given) for kind in _kinds(text))
+        others = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+        lines.append(f"| {changes} | {len(given)} | {given.count('')} | {others} |")
+    return "\n".join(lines) + "\n"
+
+
 def reasons(table: Path) -> Counter[str]:
     """Count the fabrics' reasons without their figures and places, and the fabrics of a pass."""
     with table.open(newline="") as file:

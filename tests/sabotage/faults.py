@@ -289,7 +289,7 @@ SABOTAGE: Final = (
     Sabotage(
         "slow-controller", "the region's controller takes 0.5 s longer",
         r"controller of r0 .* times the expected time", controller="slow_down",
-        control_time="measured",
+        settings=("control_time=measured",),
     ),
     Sabotage(
         "partial-command", "the OCS makes some cross-connects of a command only",

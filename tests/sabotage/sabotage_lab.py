@@ -31,28 +31,8 @@ from moefabric.testbed.fabric_processes import fabric_processes
 from tests.kernel.fabric_lab import Machine
 from tests.sabotage import bad_agent, bad_controller
 from tests.support.openflow_lab import Peer
-from tests.support.paths import EXAMPLES
 
-EXPERIMENT = """
-experiment: sabotage
-model: {{name: mixtral-8x7b, layers: 2, experts: 16}}
-training: {{ep: 8, tp: 4, sequence: 4096, micro_batch: 8, iterations: {iterations}}}
-gating: {{trace: {examples}/data/training-1200-steps.npz, first_step: 600}}
-transport: paced
-wiring:
-  nic_rate: 100Gb/s
-  regions:
-    - servers: 4
-      ocs: {{settle: 25ms}}
-fabrics:
-  - {{name: lab, optical: 2, electrical: 1, policy: spill}}
-{more_fabrics}
-scale: {{bytes: 50, dilation: 10}}
-controller_timeout: 1s
-control_time: {control_time}
-"""
-
-
+EXPERIMENT = Path(__file__).with_name("experiment.yaml")
 SCPI_PORT: Final = 5025
 TIMEOUT_S: Final = 5.0
 RUN_S: Final = 200.0
@@ -157,7 +137,6 @@ class Sabotage:
         agent: Behaviour of one server's agent (`tests.sabotage.bad_agent`).
         agents: Behaviour of all agents; instead of `agent`.
         controller: Behaviour of the controllers (`tests.sabotage.bad_controller`).
-        control_time: The experiment's.
         settle_ratio: Dark time of the OCS relative to the specified one.
         settings: Changes of the experiment, as the command line takes them.
     """
@@ -170,7 +149,6 @@ class Sabotage:
     agent: str = ""
     agents: str = ""
     controller: str = ""
-    control_time: str = "60ms"
     settle_ratio: float = 1.0
     settings: tuple[str, ...] = ()
 
@@ -197,33 +175,18 @@ class Saboteur:
             self._sabotage.begin(self._running)
 
 
-def sabotaged_run(machine: Machine, folder: Path, sabotage: Sabotage | None) -> FabricResult:
-    """Run the experiment with a fault, or without one, and return its fabric's result."""
-    return sabotaged_runs(machine, folder, sabotage)[0]
-
-
-def sabotaged_runs(
-    machine: Machine, folder: Path, sabotage: Sabotage | None, more_fabrics: str = ""
+def sabotaged_run(
+    machine: Machine, sabotage: Sabotage | None, *settings: str
 ) -> list[FabricResult]:
     """Run the experiment with a fault on its first fabric, and return all results.
 
     Args:
         machine: Namespace in which the fabrics run.
-        folder: Folder for the experiment's file.
         sabotage: The fault; None for none.
-        more_fabrics: Further entries of `fabrics`, as YAML.
+        settings: Further changes of the experiment.
     """
-    file = folder / "sabotage.yaml"
     sabotage = sabotage or Sabotage("none", "nothing", "")
-    file.write_text(
-        EXPERIMENT.format(
-            examples=EXAMPLES,
-            iterations=3,
-            more_fabrics=more_fabrics,
-            control_time=sabotage.control_time,
-        )
-    )
-    spec = load_experiment(file, sabotage.settings)
+    spec = load_experiment(EXPERIMENT, [*sabotage.settings, *settings])
     with ExitStack() as undo, pytest.MonkeyPatch.context() as patch:
         if sabotage.agent or sabotage.agents or sabotage.controller:
             patch.setattr(testbed, "fabric_processes", partial(_with_bad_processes, sabotage))
@@ -232,7 +195,7 @@ def sabotaged_runs(
         machine.run(lambda: netlink.execute([netlink.link_up("lo", socket.if_nametoindex("lo"))]))
         saboteur = Saboteur(sabotage, undo)
         place = namespaces.path_of(machine.outer)
-        result = namespaces.run_in(place, partial(run, spec, folder, saboteur), RUN_S)
+        result = namespaces.run_in(place, partial(run, spec, EXPERIMENT.parent, saboteur), RUN_S)
     return result.results
 
 
