@@ -1,8 +1,8 @@
 """Runs an experiment several times on a quiet machine and keeps a line for each fabric of each run.
 
-`python -m tests.bench.quiet_runs TABLE.csv COUNT EXPERIMENT.yaml [--set key=value]...` appends to
-the table; `python -m tests.bench.quiet_runs TABLE.csv` prints how often each reason of a verdict
-was given. Every run counts, whatever its verdict.
+`python -m tests.bench.quiet_runs TABLE.csv COUNT [train] EXPERIMENT.yaml [--set key=value]...`
+appends to the table; `python -m tests.bench.quiet_runs TABLE.csv` prints how often each reason of a
+verdict was given. Every run counts, whatever its verdict.
 """
 
 import csv
@@ -44,11 +44,12 @@ def rows(result: dict[str, Any], command: str, seconds: float) -> Iterator[list[
 
 
 def run(words: Sequence[str]) -> list[list[object]]:
-    """Return the rows of a run."""
+    """Return the rows of a run; `train` before the experiment runs its training program."""
+    program = words if words[0] == "train" else ["run", *words]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
         began = time.monotonic()
-        subprocess.run([COMMAND, "run", *words, "--json", file], check=False, text=True)
+        subprocess.run([COMMAND, *program, "--json", file], check=False, text=True)
         seconds = time.monotonic() - began
         return [*rows(json.loads(file.read_text()), shlex.join(words), seconds)]
 
@@ -76,10 +77,10 @@ def passes(table: Path, experiment: str) -> str:
             changes = ", ".join(f"`{word}`" for word in settings if word != "--set")
             verdicts.setdefault(changes or "none", []).append(fabric["reasons"])
     lines = ["| changes | runs | pass | reasons of the others |", "|---|---|---|---|"]
-    for changes, given in verdicts.items():
-        kinds = Counter(kind for text in filter(None, given) for kind in _kinds(text))
+    for changes, texts in verdicts.items():
+        kinds = Counter(kind for text in filter(None, texts) for kind in _kinds(text))
         others = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-        lines.append(f"| {changes} | {len(given)} | {given.count('')} | {others} |")
+        lines.append(f"| {changes} | {len(texts)} | {texts.count('')} | {others} |")
     return "\n".join(lines) + "\n"
 
 
