@@ -66,6 +66,9 @@ log = logging.getLogger(__name__)
 _CONNECT_S: Final = 10.0
 _CONNECT_SERVER_S: Final = 0.3
 """Seconds that connections may take to open, plus a time for each server."""
+_COUNTERS_S: Final = 30.0
+_COUNTERS_SERVER_S: Final = 0.05
+"""Seconds in which the fabric process hands over its counters, plus a time for each server."""
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 CONTROLLER_TIMEOUT_S: Final = 10.0
 PROBE_S: Final = 0.2
@@ -343,10 +346,12 @@ def check_descriptor_limit(
 def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
     """Read the counters of a running fabric's NICs, OCS ports and uplinks, in this order.
 
-    A fabric that has just come up answers late on a busy machine.
+    A fabric that has just come up answers late on a busy machine; one whose process is stopped
+    never does.
     """
     run_dir, ports = RunDirectory.of_fabric(fabric.name), counted_ports(fabric)
-    with closing(EmulatedPortCounters(run_dir, ports, reply_s=up_timeout_s(fabric))) as counters:
+    reply_s = _COUNTERS_S + _COUNTERS_SERVER_S * len(fabric.servers)
+    with closing(EmulatedPortCounters(run_dir, ports, reply_s=reply_s)) as counters:
         yield counters
 
 

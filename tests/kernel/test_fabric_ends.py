@@ -15,6 +15,7 @@ import pytest
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric import lifecycle, management_uplink, run_directories
 from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, process_id
+from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.processes import is_stopped
@@ -117,7 +118,8 @@ def test_stopped_fabric_process_is_neither_dead_nor_waited_for(machine: Machine)
     remedy = (
         f"stopped: its process {pid} is stopped: `kill -CONT {pid}`, or `moefabric down --force"
     )
-    for command in (partial(machine.up, fabric), partial(machine.down, "stopped")):
+    counters = partial(EmulatedPortCounters, RunDirectory.of_fabric("stopped"), reply_s=0.5)
+    for command in (partial(machine.up, fabric), partial(machine.down, "stopped"), counters):
         with pytest.raises(SilentFabricError, match=remedy):
             command()
     assert is_stopped(pid)
