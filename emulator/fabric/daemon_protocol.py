@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.run_directories import others_fabric
-from moefabric.emulator.linux.line_requests import ask_socket, peer
+from moefabric.emulator.linux.line_requests import peer, read_reply
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -87,13 +87,23 @@ class DaemonConnection:
         """Send a message and return the reply.
 
         Raises:
-            SilentFabricError: if there is no reply in time.
+            SilentFabricError: if there is no reply in time, or the process is stopped.
             ValueError: if the reply isn't a JSON object.
         """
+        self.send(message)
+        self.wait_reply()
         try:
-            return ask_socket(self.link, message)
+            return read_reply(self.link)
         except TimeoutError:
             raise SilentFabricError(self.run_dir, self.pid) from None
+
+    def wait_reply(self) -> None:
+        """Wait until a reply begins, or the fabric process has ended.
+
+        Raises:
+            SilentFabricError: if it is stopped, or silent for the timeout of the link.
+        """
+        self._wait(self.link.fileno(), self.link.gettimeout() or 0)
 
     def wait_end(self, timeout_s: float) -> None:
         """Wait until the fabric process has ended.
@@ -101,8 +111,11 @@ class DaemonConnection:
         Raises:
             SilentFabricError: if it is stopped, or still runs after `timeout_s`.
         """
+        self._wait(self.pidfd, timeout_s)
+
+    def _wait(self, descriptor: int, timeout_s: float) -> None:
         deadline = Deadline.after(timeout_s)
-        while wait_ended([self.pidfd], Deadline.after(min(_CHECK_S, deadline.remaining_s))):
+        while wait_ended([descriptor], Deadline.after(min(_CHECK_S, deadline.remaining_s))):
             if is_stopped(self.pid) or not deadline.remaining_s:  # no event announces a stop
                 raise SilentFabricError(self.run_dir, self.pid)
 

@@ -20,7 +20,7 @@ from moefabric.core.errors import FabricError, MachineLossError
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, PortReading
 from moefabric.emulator.crossbar.bpf_crossbar import Layout
 from moefabric.emulator.crossbar.crossbar import Ports
-from moefabric.emulator.fabric.daemon_protocol import REPLY_S, SilentFabricError, connected
+from moefabric.emulator.fabric.daemon_protocol import REPLY_S, connected
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.linux import netlink
 from moefabric.emulator.linux.bpf_syscalls import Memory
@@ -97,12 +97,8 @@ class EmulatedPortCounters:
         with connected(run_dir, reply_s) as connection:
             connection.send({"do": "counters"})
             name = f"{run_dir.name}: counters of ports"
-            try:
-                facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link, name)
-            except FabricError as error:
-                if isinstance(error.__cause__, TimeoutError):
-                    raise SilentFabricError(run_dir, connection.pid) from error
-                raise
+            connection.wait_reply()
+            facts, (kernel_fd, *crossbar_fds) = receive_handoff(connection.link, name)
         self._run_dir, self._lost_are_zero = run_dir, lost_are_zero
         self.ports = facts["ports"] if ports is None else list(ports)
         interfaces = dict(zip(facts["ports"], facts["interfaces"], strict=True))

@@ -53,6 +53,11 @@ def ask_socket(connection: socket.socket, message: Mapping[str, Any]) -> dict[st
         ValueError: if the reply isn't a JSON object.
     """
     connection.sendall(json.dumps(message).encode() + b"\n")
+    return read_reply(connection)
+
+
+def read_reply(connection: socket.socket) -> dict[str, Any]:
+    """Return the JSON object of the next line; raise as `ask_socket`."""
     with connection.makefile() as lines:
         return dict(json.loads(lines.readline()))
 

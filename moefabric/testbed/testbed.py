@@ -346,8 +346,7 @@ def check_descriptor_limit(
 def port_counters(fabric: Fabric) -> Iterator[PortCounters]:
     """Read the counters of a running fabric's NICs, OCS ports and uplinks, in this order.
 
-    A fabric that has just come up answers late on a busy machine; one whose process is stopped
-    never does.
+    A fabric that has just come up answers late on a busy machine.
     """
     run_dir, ports = RunDirectory.of_fabric(fabric.name), counted_ports(fabric)
     reply_s = _COUNTERS_S + _COUNTERS_SERVER_S * len(fabric.servers)

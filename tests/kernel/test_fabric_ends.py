@@ -118,7 +118,7 @@ def test_stopped_fabric_process_is_neither_dead_nor_waited_for(machine: Machine)
     remedy = (
         f"stopped: its process {pid} is stopped: `kill -CONT {pid}`, or `moefabric down --force"
     )
-    counters = partial(EmulatedPortCounters, RunDirectory.of_fabric("stopped"), reply_s=0.5)
+    counters = partial(EmulatedPortCounters, RunDirectory.of_fabric("stopped"), reply_s=60)
     for command in (partial(machine.up, fabric), partial(machine.down, "stopped"), counters):
         with pytest.raises(SilentFabricError, match=remedy):
             command()
