@@ -32,8 +32,9 @@ _RESTLESS: Final = re.compile(
     r"fs/quota/|kernel/random/|kernel/ns_last_pid|kernel/pty/nr|kernel/tainted|-nr$|-state$|"
     r"/nf_conntrack_count$|/netdev_max_backlog$|/tcp_(allowed|available)_congestion_control$"
 )
-"""Sysctls that change by themselves or by any program's sync(2), the backlog, which `up` raises for good, and lists of the
-whole machine: congestion controls are links of BPF, which end with their processes."""
+"""Sysctls that change by themselves or by any program's sync(2), the backlog, which `up` raises for
+good, and lists of the whole machine: congestion controls are links of BPF, which end with their
+processes."""
 _ROOT_DEPTH: Final = 2
 """Depth of groups in the root of a hierarchy; version 1 has several hierarchies."""
 _LISTENS: Final = "0A"
