@@ -63,6 +63,8 @@ def print_json(result: object, file: Path | None) -> bool:
         file: The file; `-` for standard output, None for no JSON.
     """
     if file is not None:
+        if file != STANDARD_OUTPUT:
+            _check_named_once(file)
         write_output(file, json.dumps(result) + "\n")
     return file != STANDARD_OUTPUT
 
@@ -110,12 +112,15 @@ def check_writable(*files: Path | None) -> None:
     The folder of a file is created if the folder around it exists, and is the current one or in it.
 
     Raises:
-        click.UsageError: if a file can't be written.
+        click.UsageError: if a file can't be written, or the command line names it twice.
     """
     for file in files:
         if file is None or file == STANDARD_OUTPUT:
             continue
+        _check_named_once(file)
         folder = file.absolute().parent
+        if folder.exists() and not folder.is_dir():
+            raise click.UsageError(f"{file}: {folder} is no folder")
         is_here = folder.parent.resolve().is_relative_to(Path.cwd())
         missing = folder.parent if not folder.parent.is_dir() else folder
         if not missing.exists() and not (is_here and missing == folder):
@@ -130,6 +135,28 @@ def check_writable(*files: Path | None) -> None:
                     pass
         except OSError as error:
             raise click.UsageError(f"{file}: {error.strerror}") from error
+
+
+def _check_named_once(file: Path) -> None:
+    """Refuse an output that another word of the command line names, as its input or its output."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    named = [
+        parameter.human_readable_name if isinstance(parameter, click.Argument) else option
+        for parameter in context.command.params
+        for path in _paths(context.params.get(parameter.name or ""))
+        for option in parameter.opts[:1]
+        if path != STANDARD_OUTPUT and path.resolve() == file.resolve()
+    ]
+    if len(named) > 1:
+        raise click.UsageError(f"{file}: {' and '.join(named)} name it; give another file")
+
+
+def _paths(value: object) -> Iterator[Path]:
+    for part in value if isinstance(value, tuple) else (value,):
+        if isinstance(part, Path):
+            yield part
 
 
 def write_output(file: Path | None, text: str) -> None:

@@ -4,6 +4,8 @@ Exit status: 0 success, 1 an error that is reported in one line, 2 wrong usage, 
 verdict, 4 a regression (`compare`).
 """
 
+import errno
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -75,6 +77,7 @@ and with what lists say."""
 _MODULES: Final = {
     name: module for names in SECTIONS.values() for name, (module, _) in names.items()
 }
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _OF_STUDIES: Final = ("frontier", "oracle", "paper", "system")
 """Commands of the distribution moefabric-studies."""
 _STUDIES: Final = "Studies, in moefabric's repository"
@@ -150,6 +153,11 @@ class _ErrorReportingGroup(click.Group):
                 click.echo(f"moefabric: {line}", err=True)
         except BrokenPipeError:
             sys.stderr.close()
+        except OSError as error:
+            if error.errno not in _FULL or error.filename is not None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+            click.echo(f"moefabric: standard output: {error.strerror}", err=True)
         sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,0 +1,61 @@
+"""What commands write: never over a file of the same command line, and errors in one line."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from moefabric.ui.cli.main import main
+from tests.support.paths import EXAMPLES, GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("run it.yaml --json it.yaml", "EXPERIMENT and --json"),
+        ("run it.yaml --report it.yaml", "EXPERIMENT and --report"),
+        ("run it.yaml --store it.yaml", "EXPERIMENT and --store"),
+        ("run it.yaml --json it.yaml.html --report it.yaml.html", "--json and --report"),
+        ("run it.yaml --json ./folder/../it.yaml", "EXPERIMENT and --json"),
+        ("predict it.yaml --json=it.yaml", "EXPERIMENT and --json"),
+        ("report it.json --html it.json", "RUN and --html"),
+        ("compare it.json other.json --json=other.json", "AFTER and --json"),
+    ],
+)
+def test_file_that_a_command_line_names_twice_is_refused_untouched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    shutil.copy(EXAMPLES / "prototype.yaml", "it.yaml")
+    for name in ("it.json", "other.json"):
+        shutil.copy(GOLDEN / "report" / "sample.json", name)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 2
+    assert f"{options} name it; give another file" in result.output
+    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+
+
+def test_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "it").touch()
+    words = ["predict", str(EXAMPLES / "prototype.yaml"), f"--json={tmp_path}/it/x.json"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert f"{tmp_path}/it/x.json: {tmp_path}/it is no folder" in result.output
+
+
+def test_full_standard_output_is_an_error_in_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        report = subprocess.run(
+            [sys.executable, "-m", "moefabric", "report", GOLDEN / "report" / "sample.json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert report.returncode == 1
+    assert report.stderr == "moefabric: standard output: No space left on device\n"
