@@ -106,3 +106,13 @@ def test_largest_runs_have_the_figures_of_their_rows(start: str, scale: str, fab
     bias, p95 = float(run["median"]), float(run["p95_of_absolute"])
     assert collectives == f"{bias:+.1f} %, {p95:.1f} % ({run['collectives']})"
     assert idle == f"{float(run['least_idle']):.0%}".replace("%", " %")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "start"), [("eps", "`eps` | 24 %"), ("mixnet-spill", "`mixnet-spill` | 10 %")]
+)
+def test_run_over_spines_has_the_figures_of_its_rows(fabric: str, start: str) -> None:
+    [run] = [row for row in rows("examples/spines.yaml", TEN_RUNS) if row["fabric"] == fabric]
+    shown = cells(start)
+    assert shown[2] == f"{float(run['median']):+.1f} %, {float(run['p95_of_absolute']):.1f} %"
+    assert shown[-1] == f"{float(run['iteration']):+.1f} %"
