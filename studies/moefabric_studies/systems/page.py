@@ -41,6 +41,11 @@ def claim_cells(claim: JudgedClaim) -> tuple[str, ...]:
     )
 
 
+def now_text(claim: JudgedClaim) -> str:
+    """Return a claim's value and verdict: `5.71x: reported`."""
+    return f"{number_text(claim.value, claim.spec.unit)}: {claim.verdict}"
+
+
 def number_text(value: float | None, unit: str = "") -> str:
     """Return a number with four significant digits and its unit; a dash for None."""
     if value is None:
@@ -105,6 +110,7 @@ def page_text(result: StudyResult, file: Path) -> str:
         counts=counts_text(result.claims),
         columns=COLUMNS,
         rows=[[_cell(cell) for cell in claim_cells(claim)] for claim in result.claims],
+        now={claim.spec.id: now_text(claim) for claim in result.claims},
         runs=[(one.name, str(one.verdict), one.reasons) for one in result.run_verdicts],
         least=LEAST_SAMPLES,
         origins=result.origins,

@@ -153,6 +153,24 @@ def test_readme_has_the_simulated_times_of_greedy_senders() -> None:
     assert shown in text_of("README.md")
 
 
+def test_page_of_simulators_has_the_stored_times_of_forwarding() -> None:
+    _, _, page = (ROOT / "docs/truth.md").read_text().partition("\n## Forwarding by servers\n")
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    head, *shown = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[:5])
+    assert len(shown) == 4
+    for column in range(head.index("paced"), len(head)):
+        ends = {
+            (row["fabric"], row["demand"]): float(row["last_s"])
+            for row in table("truth", group="forwarding", transport=head[column])
+        }
+        for row in shown:
+            fabric = row[0].strip("`")
+            ratios = [s / ends["eps", demand] for (one, demand), s in ends.items() if one == fabric]
+            assert len(ratios) == 4
+            text = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            assert row[column] == text, (fabric, head[column])
+
+
 def runs_of_commit(name: str) -> dict[str, list[dict[str, str]]]:
     """Return the rows of all quiet runs of a stored result's example and commit, by their start."""
     source = STORED[name].manifest.provenance

@@ -1,4 +1,6 @@
-"""Shaping: possible rates, bursts and queues."""
+"""Shaping: possible rates, bursts and queues, and differences of the kernel's limits from them."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from moefabric.core.units import QueueLimit
 from moefabric.emulator.fabric.shaping import Shape, burst_bytes, rate_refusal
+from moefabric.emulator.linux.queueing import HtbClass
 
 
 @pytest.mark.parametrize(
@@ -65,3 +68,39 @@ def test_queue_drops_beyond_its_limit(
     queue: QueueLimit | None, discipline: tuple[str, int]
 ) -> None:
     assert Shape("s0/e0", "s0-e0", 50e6, queue).discipline == discipline
+
+
+AS_SHAPED = HtbClass.made(50e6, burst_bytes(50e6))
+QUEUE = ("pfifo", 20)
+
+
+@pytest.mark.parametrize(
+    ("limits", "queue", "deviations"),
+    [
+        pytest.param({}, QUEUE, [], id="as-shaped"),
+        pytest.param(
+            {"rate_bps": 45e6}, QUEUE, ["is shaped to 45000000 b/s, not 50000000"], id="rate"
+        ),
+        pytest.param(
+            {"ceil_bps": 51.5e6}, QUEUE, ["may send 51500000 b/s (ceil), not 50000000"], id="ceil"
+        ),
+        *(
+            pytest.param(
+                {name: 4 * AS_SHAPED.burst_ticks},
+                QUEUE,
+                ["sends bursts 4 times as long as configured"],
+                id=name,
+            )
+            for name in ("burst_ticks", "ceil_burst_ticks")
+        ),
+        pytest.param(
+            {}, ("pfifo", 200), ["has pfifo limit 200, not pfifo limit 20"], id="longer-queue"
+        ),
+        pytest.param({}, None, ["has no queue, not pfifo limit 20"], id="no-queue"),
+    ],
+)
+def test_limits_that_differ_from_the_shape_are_named(
+    limits: dict[str, Any], queue: tuple[str, int] | None, deviations: list[str]
+) -> None:
+    shape = Shape("s0/e0", "s0-e0", 50e6, QueueLimit(20))
+    assert list(shape.deviations(AS_SHAPED._replace(**limits), queue)) == deviations

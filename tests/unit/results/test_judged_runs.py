@@ -27,7 +27,8 @@ from moefabric.planner.policy import Policy
 from moefabric.results.model import FabricResult, Verdict
 from moefabric.results.records.records import CircuitChange, RunFailures
 from moefabric.results.verdict.fabric_result import fabric_result
-from moefabric.workload.iterations.iteration import Operation, Reconfigure
+from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure
+from moefabric.workload.placement.collective_order import Concurrent, ordered_operations
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
     ImmediateExecutor,
@@ -275,6 +276,32 @@ def test_requests_for_another_demand_than_the_layers_are_caught(*, predicted: bo
     else:
         culprit = "r0: forward light of layer 0, iteration 1: its demand is not that of the layer"
         assert_caught(result, Verdict.INVALID, culprit)
+
+
+class TwoPhases(Concurrent):
+    """Sends to servers of greater numbers first."""
+
+    def phases(self, demand: Any) -> Sequence[Any]:
+        return np.triu(demand), np.tril(demand)
+
+
+class PhasedRun(JudgedRun):
+    """Each all-to-all has two phases, and tokens stay on their server, too."""
+
+    def _operations(self, number: int) -> list[Operation]:
+        whole = list[Operation]()
+        for work in super()._operations(number):
+            if isinstance(work, Collective | Reconfigure):
+                demand = work.demand
+                local = DemandMatrix(demand.servers, demand.array + 1e8 * np.eye(4))
+                whole.append(replace(work, demand=local))
+            else:
+                whole.append(work)
+        return list(ordered_operations(whole, TwoPhases()))
+
+
+def test_requests_for_the_sum_of_phases_are_those_of_the_layer() -> None:
+    assert PhasedRun().result().fidelity.reasons == []
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Tables of the paper: verdicts, summary line, page, and golden values of the rows."""
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,11 @@ from moefabric_studies.paper.cost_performance import cost_performance_picture
 from moefabric_studies.paper.growth import growth_picture, growth_points
 from moefabric_studies.paper.loader import TableSpec, load_jobs, load_published, load_section
 from moefabric_studies.paper.page import document_text, page
-from moefabric_studies.paper.results import PaperResults
+from moefabric_studies.paper.results import PaperResults, predict_tables
 from moefabric_studies.paper.rows import CALIBRATED, OUTSIDE, Counts, contains
 from moefabric_studies.paper.text import text_lines
 
+from moefabric.api.networks import ServerPaths
 from moefabric.core.errors import SpecError
 from tests.support.paths import EXAMPLES
 
@@ -118,6 +121,21 @@ def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> No
     assert picture == growth_picture(predicted.evaluation)
     picture = (ROOT / "docs/paper-cost-performance.svg").read_text()
     assert picture == cost_performance_picture(predicted.evaluation)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("gather", "tree_flows", "option"),
+    [
+        ("nvswitch", "pooled", r"`moefabric paper --gather nvswitch`\), (\d+) .* and (\d+) are"),
+        ("none", "nic-per-gpu", r"`--tree-flows nic-per-gpu`\) (\d+) and (\d+),"),
+        ("none", "hashed", r"\(`hashed`\) (\d+) and (\d+)\."),
+    ],
+)
+def test_page_counts_rows_of_other_assumptions(gather: Any, tree_flows: Any, option: str) -> None:
+    counts = predict_tables(PAPER, ServerPaths(gather=gather), tree_flows).counts
+    shown = " ".join((ROOT / "docs/paper.md").read_text().split())
+    assert re.findall(option, shown) == [(str(counts.reproduced), str(counts.inside))]
 
 
 def test_prices_and_performance_grow_alike_to_65536_gpus(predicted: PaperResults) -> None:

@@ -1,5 +1,6 @@
 """Jobs, results and pages of the frontier study."""
 
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -230,6 +231,16 @@ def test_command_draws_the_page_of_earlier_results(study: FrontierResults, tmp_p
     for name in pictures(study):
         assert (tmp_path / name).exists()
         assert f"]({name})" in text
+
+
+def test_targets_that_the_null_model_reaches_say_nothing(study: FrontierResults) -> None:
+    text = page_text(study, REPOSITORY / "docs/frontier.md", STORED)
+    subject = r"performance per dollar, 8 servers, 7\+1, 400Gb/s"
+    [(own, null, verdict)] = re.findall(
+        rf"\| {subject} \| at least 3 \| (\S+)[^|]* \| (\S+)[^|]* \| ([^|]*) \|", text
+    )
+    assert float(own) >= float(null) >= 3
+    assert verdict == "reached, null fits too"
 
 
 def test_null_model_is_the_split_without_forwarding(study: FrontierResults) -> None:
