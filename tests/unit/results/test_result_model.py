@@ -105,9 +105,11 @@ def test_read_run_reports_a_missing_file(tmp_path: Path) -> None:
         read_run(tmp_path / "run.json")
 
 
-@pytest.mark.parametrize(("release", "is_later"), [("", False), ("0.0.9", False), ("99", True)])
+@pytest.mark.parametrize(
+    ("release", "is_later"), [("", False), ("0.0.9", False), ("99", True), (99, True)]
+)
 def test_read_run_warns_of_a_later_release(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, release: str, is_later: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, release: str | int, is_later: bool
 ) -> None:
     file = tmp_path / "run.json"
     file.write_text(json.dumps(json.loads(SAMPLE.read_text()) | {"version": release}))
