@@ -65,7 +65,8 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
         ranks, experts = tokens.shape[2:]
         if (ranks, experts) != (training.ep, model.experts):
             message = f"is for {ranks} ranks and {experts} experts; the model has {training.ep} and"
-            raise SpecError([("gating", f"{label} {message} {model.experts}")])
+            remedy = "gating.repeat: true if the model has more, gating.fit, or the file's sizes"
+            raise SpecError([("gating", f"{label} {message} {model.experts}: {remedy}")])
         source = tokens[spec.gating.history :]
         history = tokens[: spec.gating.history] if spec.gating.history else None
     work = Workload(

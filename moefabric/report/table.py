@@ -17,8 +17,8 @@ from moefabric.results.model import RunResult, Verdict
 
 _LEGEND: Final = (
     "Second line of a row: prediction by a simulation of all flows; of exposed comm, its share of "
-    "the iteration; of the optical share as counted at ports, the planned one. Times are model "
-    "time."
+    "the iteration; of the optical share as counted at ports, the planned one. vs EPS is of the "
+    "all-to-all. Times are model time."
 )
 _ERRORS_LEGEND: Final = (
     "Errors: measured over predicted, minus 1. A flow's is relative to its collective's time."
