@@ -131,7 +131,7 @@ class KeyReference:
             if step not in known and self._takes_names(node):
                 continue
             if step not in known:
-                raise SpecError([(at or "keys", self._unknown(step, known))])
+                raise SpecError([(at or "keys", self._unknown(step, known, at))])
             section, node, of_kind = known[step]
             name, at = step, f"{at}.{step}" if at else step
         return self._described(at, name, _Child(section, node, of_kind))
@@ -147,15 +147,17 @@ class KeyReference:
             if child.section not in around:
                 yield from self._inside(child.node, at, (*around, child.section))
 
-    def _unknown(self, step: str, known: Mapping[str, Any]) -> str:
+    def _unknown(self, step: str, known: Mapping[str, Any], at: str) -> str:
+        """Return what there is instead: in the section of the key, unless it is the whole file."""
+        listed = f"{step} is not one of {', '.join(known)}" if known else "has no keys inside"
         places: dict[str, list[str]] = {}
         for key in self.all():
             places.setdefault(key.place.rpartition(".")[2], []).append(key.place)
-        listed = f"{step} is not one of {', '.join(known)}" if known else "has no keys inside"
-        if alike := did_you_mean(step, known):
-            return listed + alike
-        elsewhere = [at for name in close_matches(step, places) for at in places[name]]
-        return listed + (f"; there is {', '.join(elsewhere[:3])}" if elsewhere else "")
+        alike = close_matches(step, places)
+        if close_matches(step, known) and (at or alike[0] in known):
+            return listed + did_you_mean(step, known)
+        elsewhere = [place for name in alike for place in places[name][:2]]
+        return listed + (f"; there is {', '.join(elsewhere)}" if elsewhere else "")
 
     def _described(self, place: str, name: str, child: _Child) -> Key:
         section, node, of_kind = child

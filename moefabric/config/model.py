@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 
 from moefabric.config.data_sections import AsSection, with_fields_of
 from moefabric.config.file_kinds import read_kind, refuse_other_kind
-from moefabric.config.input_file import read_json, resolved
+from moefabric.config.input_file import did_you_mean, read_json, resolved
 from moefabric.config.section import Section, Text
 from moefabric.config.validation import validate
 from moefabric.core.errors import SpecError
@@ -119,7 +119,7 @@ class ModelSpec(Section):
         else:
             known = f"none of the presets {', '.join(presets())}"
             message = f"{self.name!r} is {known}: give config or sizes"
-            errors = [("name", message)]
+            errors = [("name", message + did_you_mean(self.name, presets()))]
         if errors:
             raise SpecError(errors)
 
@@ -146,7 +146,9 @@ def preset(name: str) -> Model:
         SpecError: If there is no such preset.
     """
     if name not in presets():
-        raise SpecError([(name, f"is none of {', '.join(presets())}")])
+        raise SpecError(
+            [(name, f"is none of {', '.join(presets())}{did_you_mean(name, presets())}")]
+        )
     return _read_model(Path(str(_PRESETS / f"{name}.yaml")))
 
 

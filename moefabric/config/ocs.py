@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 
 from moefabric.config import plugins
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
-from moefabric.config.input_file import read_yaml
+from moefabric.config.input_file import did_you_mean, read_yaml
 from moefabric.config.references import OcsDriverReference
 from moefabric.config.section import DurationNs, Section
 from moefabric.config.validation import validate
@@ -64,6 +64,7 @@ def load_profile(name: str) -> DeviceProfile:
         known = plugins.plugin_names(plugins.OCS_PROFILES)
         if name not in known and ":" not in name:
             message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
+            message += did_you_mean(name, known)
             raise SpecError([("", message)])
         plugins.check_named_by_file(plugins.OCS_PROFILES, name)
         profile = plugins.load_plugin(plugins.OCS_PROFILES, name)

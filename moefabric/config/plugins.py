@@ -288,9 +288,12 @@ def _found(group: str, reference: str) -> Any:
     if part_name in registered:
         module, _, name = registered[part_name].value.partition(":")
     elif not (colon and module and name):
+        from moefabric.config.input_file import did_you_mean  # imports this module
+
         known = ", ".join(_registered(group))
         known = known or "(none: install moefabric again, by packaging/setup)"
         message = f"{part_name!r} is not one of {known}, nor package.module:Name"
+        message += did_you_mean(part_name, _registered(group))
         raise SpecError([(noun, message)])
     with _failures_named(group, reference, module):
         part: Any = import_module(module)

@@ -1,11 +1,13 @@
 """Result of a run in sentences: the fastest fabric, the best per dollar, and their certainty."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from moefabric.report import formatting
-from moefabric.report.formatting import counted, percentage
+from moefabric.report.formatting import counted, percentage, printable
 from moefabric.report.summary import FabricSummary
-from moefabric.results.model import Verdict
+from moefabric.results.comparison import baseline, is_invalid
+from moefabric.results.model import FabricPrediction, Verdict
 
 
 def outcome(fabrics: Sequence[FabricSummary]) -> str:
@@ -21,6 +23,22 @@ def outcome(fabrics: Sequence[FabricSummary]) -> str:
     return " ".join(f"{sentence}." for sentence in _sentences(ranked, fabrics))
 
 
+def predicted_outcome(fabrics: Sequence[FabricPrediction]) -> str:
+    """Return the result of a prediction: the fastest and best per dollar; empty of one fabric."""
+    ranked = sorted((one for one in fabrics if not is_invalid(one)), key=attrgetter("iteration_s"))
+    if len(ranked) < 2:
+        return ""
+    fastest, base = ranked[0], baseline(ranked)
+    other = base if base not in (None, fastest) else ranked[1]
+    time, others = (formatting.seconds(one.iteration_s, 4) for one in (fastest, other))
+    less = f"{percentage(1 - fastest.iteration_s / other.iteration_s)} less than"
+    lead = f"{time}, {'the same as' if time == others else less} {printable(other.fabric)}"
+    ratios = {one.fabric: one.cost.perf_per_dollar_vs_eps or 0.0 for one in ranked}
+    buys = _best_buy(ratios, base.fabric if base else "")
+    fastest_is = f"Fastest is {printable(fastest.fabric)}: iteration {lead}"
+    return " ".join(f"{sentence}." for sentence in (fastest_is, *map(printable, buys)))
+
+
 def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]) -> Iterator[str]:
     fastest = ranked[0]
     lead = f"{fastest.name}: iteration {fastest.text('iteration_s')}"
@@ -29,7 +47,8 @@ def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]
     else:
         yield f"Fastest is {lead}, {_gain(fastest, _rival(ranked))}"
         yield from _doubt(fastest, ranked[1])
-        yield from _best_buy(ranked)
+        ratios = {one.name: one["perf_per_dollar_vs_eps"] or 0.0 for one in ranked}
+        yield from _best_buy(ratios, next((one.name for one in ranked if one.is_baseline), ""))
     if degraded := [one.name for one in ranked if one.verdict is Verdict.DEGRADED]:
         yield f"Degraded, so mind the reasons: {', '.join(degraded)}"
     if left := [one.name for one in fabrics if one.is_invalid]:
@@ -79,11 +98,9 @@ def _doubt(fastest: FabricSummary, second: FabricSummary) -> Iterator[str]:
         yield f"Which of {names} is faster is not certain: {often}"
 
 
-def _best_buy(ranked: Sequence[FabricSummary]) -> Iterator[str]:
+def _best_buy(ratios: Mapping[str, float], base: str) -> Iterator[str]:
     """Yield the fabric with the best performance per dollar, if networks have prices."""
-    ratios = {one.name: one["perf_per_dollar_vs_eps"] or 0.0 for one in ranked}
     best = max(ratios, key=lambda name: ratios[name])
-    base = next((one.name for one in ranked if one.is_baseline), "")
     if not base or not ratios[best]:
         return
     if best == base:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -135,8 +136,12 @@ def test_failed_port_takes_link_down_until_fault_is_cleared(
     ]
     assert command("--clear", "--name", "dark").output == "ocs0: no faults\n"
     wait_carriers(fabric, s0_o0=True, s1_o0=True)
-    events = CliRunner().invoke(main, ["events", "--name", "dark"], catch_exceptions=False).output
-    known = [json.loads(line) for line in events.splitlines()]
+    words, lines = (
+        CliRunner().invoke(main, ["events", "dark", *json_option], catch_exceptions=False).output
+        for json_option in ((), ("--json",))
+    )
+    assert re.search(r"^\d\d:\d\d:\d\d\.\d+ fabric inject +\S+ s0/o0", words, re.MULTILINE)
+    known = [json.loads(line) for line in lines.splitlines()]
     failures = [(one["kind"], one["what"]) for one in known if "ocs" not in one]
     assert failures[-2:] == [("inject", ["s0/o0"]), ("clear", ["s0/o0"])]
     assert [one["kind"] for one in known if "ocs" in one][-6:] == [

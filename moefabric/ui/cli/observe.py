@@ -70,24 +70,19 @@ def _print_lines(lines: Iterable[str], file: Path | None) -> None:
 
 @cli_command("moefabric events --follow", "moefabric events lab --json")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events until interrupted.")
-@click.option("--words", is_flag=True, help="Print words in a pipe or file, too.")
 @json_option
 @name_option
-def events(follow: bool, words: bool, as_json: Path | None, name: str | None) -> None:
+def events(follow: bool, as_json: Path | None, name: str | None) -> None:
     """Print the events of the OCSes (changes, light, faults, alarms) and the fabric's failures.
 
-    A terminal gets words with the time of day (UTC). With --json, and in a pipe or file, each event
-    is a line of JSON.
+    A line has the time of day (UTC) and words; with --json it is JSON.
     """
     from moefabric.api.fabric_events import fabric_events
     from moefabric.api.ocs_events import event_line
 
-    if words and as_json is not None:
-        raise click.UsageError("give either --words or --json")
     lab = running_lab(name)
-    in_words = words or (as_json is None and sys.stdout.isatty())
     lines = (
-        event_line(event, lab.fabric) if in_words else json.dumps(event)
+        event_line(event, lab.fabric) if as_json is None else json.dumps(event)
         for event in fabric_events(lab, follow=follow)
     )
     _print_lines(lines, as_json)

@@ -88,18 +88,26 @@ def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: Pa
 
 
 def changes_lines(changes: "RunChanges") -> list[str]:
-    """Return the changes as lines of a table, and the verdict on them."""
+    """Return the verdict on the changes, and these as lines of a table."""
+    worse = [_worsening(fabric) for fabric in changes.fabrics if fabric.is_regression]
+    verdict = f"regression of {'; '.join(worse)}" if worse else _no_regression(changes)
     rows: list[tuple[str, ...]] = [
         ("fabric", "figure", "before", "after", "change", "spread", "samples", "")
     ]
     for fabric in changes.fabrics:
         rows += [(fabric.fabric, *_verdict_cells(fabric))]
         rows += [("", *_figure_cells(figure)) for figure in fabric.figures]
-    lines = formatting.aligned(rows)
-    lines += [f"note: {remark}" for remark in changes.remarks]
-    worse = [fabric.fabric for fabric in changes.fabrics if fabric.is_regression]
-    lines.append(f"regression of {', '.join(worse)}" if worse else _no_regression(changes))
-    return lines
+    notes = [f"note: {remark}" for remark in changes.remarks]
+    return [verdict, *formatting.aligned(rows), *notes]
+
+
+def _worsening(fabric: "FabricChange") -> str:
+    """Return a fabric with what is worse about it, such as `mixnet (iteration +20.00 %)`."""
+    if fabric.after is None:
+        return f"{fabric.fabric} (missing)"
+    worse = [figure for figure in fabric.figures if figure.outcome == "regression"]
+    parts = [f"{figure.figure} {_change_text(figure)}" for figure in worse]
+    return f"{fabric.fabric} ({', '.join(parts) or f'{fabric.before} before, {fabric.after} now'})"
 
 
 def _no_regression(changes: "RunChanges") -> str:
@@ -129,13 +137,16 @@ def _verdict_cells(fabric: "FabricChange") -> tuple[str, ...]:
 def _figure_cells(figure: "FigureChange") -> tuple[str, ...]:
     is_share = figure.figure == "optical share"
     value = formatting.percentage if is_share else lambda v: formatting.seconds(v, 4)
-    change, spread = "-", "unknown"
-    if figure.change is not None:
-        change = f"{figure.change * 100:+.2f} {'points' if is_share else '%'}"
+    spread = "unknown"
     if figure.spread is not None:
         spread = f"{figure.spread * 100:.2f}"
     values = value(figure.before), value(figure.after)
     samples = f"{figure.samples}"
     if {figure.samples_before, figure.samples_after} != {figure.samples}:
         samples += f" of {figure.samples_before} and {figure.samples_after}"
-    return figure.figure, *values, change, spread, samples, figure.outcome
+    return figure.figure, *values, _change_text(figure), spread, samples, figure.outcome
+
+
+def _change_text(figure: "FigureChange") -> str:
+    unit = "points" if figure.figure == "optical share" else "%"
+    return "-" if figure.change is None else f"{figure.change * 100:+.2f} {unit}"

@@ -200,8 +200,11 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
     faults = [f"{fabric.fabric}: {fault}" for fabric in fabrics for fault in fabric.policy_faults]
     if commands.print_json(predicted.to_json(), as_json):
         from moefabric.report import remarks, run_tables, tables
+        from moefabric.report.outcome import predicted_outcome
 
         click.echo(f"{predicted.experiment}: prediction of the model, without packets")
+        if said := predicted_outcome(fabrics):
+            click.echo(wrapped(said))
         commands.print_renderable(tables.rich_table(run_tables.prediction(predicted)))
         described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
         described_lines = chain.from_iterable(lines(fabrics) for lines in described)

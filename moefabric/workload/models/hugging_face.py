@@ -153,9 +153,9 @@ def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
     Raises:
         SpecError: With each key that is missing or wrong, or looks like a size and isn't known.
     """
-    section = ""
-    if document.get("model_type") == "llama4":
-        text = document.get("text_config")
+    section, whole, text = "", str(document.get("model_type")), document.get("text_config")
+    has_other_parts = whole not in ARCHITECTURES and isinstance(text, Mapping)
+    if whole == "llama4" or has_other_parts:
         if not isinstance(text, Mapping):
             raise SpecError([("text_config", "a mapping of keys is needed")])
         tied = {"tie_word_embeddings": document.get("tie_word_embeddings")}
@@ -163,6 +163,8 @@ def model_from_configuration(document: Mapping[str, Any], name: str) -> Model:
     kind, notes = _architecture(document, section)
     configuration = _Configuration(document, section, kind)
     model = ARCHITECTURES[kind](configuration, name)
+    if has_other_parts and whole != "llama4":
+        notes += (f"the text part of {whole}, without its other parts",)
     if unknown := configuration.check():
         notes += (f"keys that aren't known and were taken to change no size: {', '.join(unknown)}",)
     if not configuration.faults:

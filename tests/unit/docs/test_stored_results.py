@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from moefabric.results.model import read_run
 from tests.stored_results import RESULTS, ROOT, ages, pages, result_files, write_pages
 
 FILES = sorted(RESULTS.glob("*.json"))
+RUN_OF_AN_EXAMPLE = re.compile(r"moefabric (?:run|train) (examples/\S+)")
 SHOWN = [page for page in pages() if "<!-- result" in page.read_text()]
 
 
@@ -36,6 +38,20 @@ def test_stored_result_is_small_as_written_and_of_known_origin(file: Path) -> No
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in source.inputs.values())
     assert source.inputs
     assert source.measured
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_example_whose_stored_run_did_not_pass_says_so_at_its_head(file: Path) -> None:
+    run = read_run(file)
+    source = run.manifest.provenance
+    example = RUN_OF_AN_EXAMPLE.fullmatch((source and source.command) or "")
+    if example is None or run.verdict == "pass":
+        return
+    lines = (ROOT / example[1]).read_text().splitlines()
+    head = " ".join(takewhile(lambda line: line.startswith("#"), lines))
+    failed = [one.fabric for one in run.results if one.fidelity.verdict == run.verdict]
+    assert f"are `{run.verdict}`" in head or f"is `{run.verdict}`" in head
+    assert "All fabrics" in head or all(f"`{fabric}`" in head for fabric in failed)
 
 
 def test_a_changed_figure_is_noticed_and_mended(tmp_path: Path) -> None:

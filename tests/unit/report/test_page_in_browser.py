@@ -52,6 +52,9 @@ def test_texts_of_a_report_are_whole(tmp_path: Path, width: int, selector: str) 
         result["control_time"] = {"count": 42, "p50_s": 0.0072, "p95_s": 0.00821}
     measure = MEASURE.replace("SELECTOR", selector)
     html = page(RunResult.model_validate(run))
+    verdict = f'<span class="pill">{"words of a study " * 6}</span>'
+    html = html.replace("</h1>", f"</h1>{verdict}", 1)
+    assert verdict in html
     (tmp_path / "report.html").write_text(html.replace("</body>", f"{measure}</body>"))
     frame = tmp_path / "frame.html"
     frame.write_text(f"<body>{FRAME.replace('WIDTH', str(width))}</body>")

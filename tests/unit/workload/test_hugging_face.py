@@ -183,6 +183,17 @@ def test_a_model_is_told_by_its_class_if_its_type_is_not_known(
     assert read(name, model_type=known).notes == ()
 
 
+def test_text_part_of_a_model_with_other_parts_is_read() -> None:
+    """As of Kimi K2.5, which sees images."""
+    text = CONFIGURATIONS["kimi-k2"]
+    whole = {"model_type": "kimi_k25", "text_config": text, "vision_config": {"hidden_size": 1152}}
+    model = model_from_configuration(whole, "kimi")
+    assert model.notes[-1] == "the text part of kimi_k25, without its other parts"
+    assert model.parameters == read("kimi-k2").parameters
+    with pytest.raises(SpecError, match=r"^text_config.model_type: 'gpt2' isn't known"):
+        model_from_configuration(whole | {"text_config": {"model_type": "gpt2"}}, "other")
+
+
 def test_keys_that_are_not_known_are_a_note_unless_they_look_like_a_size() -> None:
     model = read("mixtral-8x7b", foo_a=True, mystery="x", embedding_bias_scale=1.5)
     assert model == read("mixtral-8x7b")

@@ -31,7 +31,7 @@ def compare(*words: Any) -> Result:
 def test_compare_of_equal_runs_succeeds(tmp_path: Path) -> None:
     result = compare(SAMPLE, variant(tmp_path, "same"))
     assert result.exit_code == 0
-    assert result.output.splitlines()[-1] == "no regression beyond 2 % and the spread of runs"
+    assert result.output.splitlines()[0] == "no regression beyond 2 % and the spread of runs"
 
 
 def test_compare_prints_the_change_and_fails_on_a_regression(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_compare_prints_the_change_and_fails_on_a_regression(tmp_path: Path) -> 
     lines = [line.split() for line in result.output.splitlines()]
     [row] = [line for line in lines if line[:1] == ["iteration"] and "regression" in line]
     assert "+20.00" in row
-    assert result.output.splitlines()[-1] == "regression of mixnet"
+    assert result.output.splitlines()[0] == "regression of mixnet (iteration +20.00 %)"
     assert compare(SAMPLE, slower, "--threshold", "25%").exit_code == 0
 
 
@@ -60,7 +60,7 @@ def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path
     result = compare(*invalid)
     assert result.exit_code == 3
     judged = "in the 9 of 12 figures that could be judged"
-    assert result.output.splitlines()[-1].endswith(judged)
+    assert result.output.splitlines()[0].endswith(judged)
     assert compare(SAMPLE, invalid[0]).exit_code == 4
 
 
@@ -69,8 +69,8 @@ def test_compare_says_that_no_figure_could_be_judged(tmp_path: Path) -> None:
     for fabric in document["results"]:
         fabric["fidelity"]["verdict"] = "invalid"
     (file := tmp_path / "invalid.json").write_text(json.dumps(document))
-    last = compare(file, file).output.splitlines()[-1]
-    assert last == "nothing could be judged: no figure was measured in runs that can be trusted"
+    first = compare(file, file).output.splitlines()[0]
+    assert first == "nothing could be judged: no figure was measured in runs that can be trusted"
 
 
 @pytest.mark.parametrize("threshold", ["fast", "-1%", "100%", "2%%"])

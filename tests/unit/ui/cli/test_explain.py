@@ -79,6 +79,9 @@ def test_unknown_key_names_those_that_there_are() -> None:
     assert text.startswith("moefabric: wiring.regions.ocs: setle is not one of ports, ")
     assert text.endswith("; did you mean settle?\n")
     assert "; there is wiring.nic_rate, wiring.servers.nic_rate" in refused("nic_rates")
+    assert "; there is wiring.regions.ocs.settle" in refused("setle")
+    assert "training.iterations" in refused("iters")
+    assert refused("training.iters").endswith("; did you mean iterations?\n")
     assert refused("seed.of") == "moefabric: seed: has no keys inside\n"
 
 

@@ -106,6 +106,7 @@ def test_configuration_is_shown() -> None:
     ("arguments", "message"),
     [
         (["show", "nope"], "moefabric: nope: is none of deepseek-r1"),
+        (["show", "mixtral"], "; did you mean mixtral-8x7b or mixtral-8x22b?"),
         (["show", "mixtral-8x7b", "--ep", "3"], "--ep: 8 experts don't fill 3 ranks evenly"),
         (["show", "absent.json"], "absent.json: No such file"),
     ],

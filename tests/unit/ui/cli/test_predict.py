@@ -67,3 +67,12 @@ def test_ratio_is_the_median_of_ratios_and_not_the_ratio_of_medians() -> None:
     of_medians = mixnet["all_to_all_s"] / eps["all_to_all_s"]
     assert abs(mixnet["all_to_all_vs_eps"] / of_medians - 1) > 0.005
     assert eps["all_to_all_vs_eps"] == 1.0
+
+
+def test_prediction_begins_with_the_fastest_and_the_best_per_dollar() -> None:
+    text = " ".join(predicted().split())
+    assert (
+        "without packets Fastest is eps: iteration 3.391 s, 1.9 % less than mixnet-spill." in text
+    )
+    assert "Best per dollar is mixnet-spill: 1.50x of eps." in text
+    assert "Fastest" not in predicted("fabrics=[{name: a, optical: 0, electrical: 4, policy: eps}]")
