@@ -203,8 +203,8 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
         from moefabric.report.outcome import predicted_outcome
 
         click.echo(f"{predicted.experiment}: prediction of the model, without packets")
-        if said := predicted_outcome(fabrics):
-            click.echo(wrapped(said))
+        if outcome := predicted_outcome(fabrics):
+            click.echo(wrapped(outcome))
         commands.print_renderable(tables.rich_table(run_tables.prediction(predicted)))
         described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
         described_lines = chain.from_iterable(lines(fabrics) for lines in described)
