@@ -440,7 +440,7 @@ class RunResult(result_parts.ResultPart):
 
     experiment: str = ""
     """Name of the experiment."""
-    version: str = Field("", coerce_numbers_to_str=True)
+    version: Annotated[str, Field(coerce_numbers_to_str=True)] = ""
     """Version of moefabric."""
     verdict: Verdict | None = None
     """Worst verdict of the fabrics."""
