@@ -90,30 +90,31 @@ class _Wiring:
             for name in names
         ]
         self.counts = [[parallel[a].get(b, 0) for b in names] for a in names]
-        self.firsts, self.idle, towards = list[int](), list[list[int]](), list[list[int]]()
-        for circuits in self.circuits:
-            to, idle = [0] * servers, [0] * servers
-            for bit, (peer, n) in enumerate(circuits):
-                to[peer] |= 1 << bit
-                others = zip(idle, self.counts[peer], strict=True)
-                idle = [mask | (count <= n) << bit for mask, count in others]
-            self.firsts.append(sum(mask & -mask for mask in to))
-            self.idle.append([mask & ~own for mask, own in zip(idle, to, strict=True)])
-            towards.append(to)
-        # Distances by destination, server and root, of all at once.
-        next_to, same = np.array(towards), np.eye(servers, dtype=bool)
-        joined = ((next_to > 0) & ~same[:, :, None] & ~same[:, None, :]).astype(np.float32)
-        distances = np.full(joined.shape, servers, dtype=np.int8)
-        reached = np.broadcast_to(same, joined.shape)
-        for distance in range(servers):
-            distances[reached] = distance
-            reached = (joined @ reached > 0) & (distances > distance)
-        farther = distances[:, None] - distances[:, :, None]  # a peer than a server, from a root
-        nearer, level = (
-            np.where(farther == by, next_to[:, :, None], 0).sum(axis=2) for by in (-1, 0)
-        )
-        unused = np.array(self.idle).T[:, :, None]
-        self.nearer, self.aside = nearer.tolist(), (level & unused).tolist()
+        server = np.repeat(np.arange(servers), [len(own) for own in self.circuits])
+        peer, n = np.array([circuit for own in self.circuits for circuit in own]).T
+        starts = np.searchsorted(server, np.arange(servers))
+        bit = 1 << np.arange(len(server)) - starts[server]
+        next_to = np.zeros((servers, servers), dtype=np.int64)
+        np.add.at(next_to, (server, peer), bit)
+        self.firsts = np.add.reduceat(np.where(n == 0, bit, 0), starts).tolist()
+        fewer = np.where(np.array(self.counts)[peer] <= n[:, None], bit[:, None], 0)
+        idle = np.add.reduceat(fewer, starts) & ~next_to
+        # By destination, server and root, all at once, from the root outwards. Floating-point
+        # numbers, whose products are much faster, are exact for these few bits.
+        same, bits = np.eye(servers, dtype=bool), next_to.astype(np.float64)
+        others = bits * ~(same[:, :, None] | same[:, None, :])
+        inwards, across = np.zeros((2, *others.shape))
+        here, unreached = np.broadcast_to(same, others.shape), np.broadcast_to(~same, others.shape)
+        while here.any():
+            to_here = others @ here
+            across += to_here * here
+            here = unreached & (to_here > 0)
+            unreached = unreached & ~here
+            inwards += to_here * here
+        nearer, level = inwards.astype(np.int64), across.astype(np.int64)
+        unused = idle.T[:, :, None]
+        self.idle, self.nearer = idle.tolist(), nearer.tolist()
+        self.aside = (level & unused).tolist()
         self.begin = np.where(nearer != next_to, nearer & unused, 0).tolist()
 
 
@@ -152,8 +153,8 @@ class _Trees:
         hops = {root: dict[int, Hop]() for root in last}
         far = [root for root in hops if not wiring.counts[server][root]]
         for turn, lanes in enumerate(self._layers if last else ()):
-            choices = {root: self._beginnings(server, root, turn) for root in hops}
-            for end, bit in _matching([choices[root] for root in last]):
+            beginnings = self._beginnings(server, last, turn)
+            for bit, end in _matching(beginnings).items():
                 root, (peer, number) = last[end], circuits[bit]
                 if nearer[root] >> bit & 1:
                     for lane in lanes:
@@ -171,20 +172,22 @@ class _Trees:
                         hops[root][lane] = names[circuits[bits[number % len(bits)]][0]], None
         return hops
 
-    def _beginnings(self, server: int, root: int, turn: int) -> Sequence[int]:
-        """Return the circuits with which a detour may begin, given its root.
+    def _beginnings(self, server: int, roots: Sequence[int], turn: int) -> Sequence[Sequence[int]]:
+        """Return the circuits with which a detour may begin, for each of some roots.
 
         A server that isn't next to the root begins with circuits to nearer servers; in the second
         layer, also with circuits to servers as near to the root as itself.
         """
         wiring, destination, order = self._wiring, self._destination, -1 if turn else 1
-        begin = _bits(wiring.begin[destination][server][root])[::order]
-        aside = wiring.aside[destination][server][root]
-        if not aside or not (turn or wiring.counts[server][root]):
-            return begin
-        lanes, straight = self._own_lanes(server, root, self._layers[turn]), self._straight[root]
-        peers = wiring.circuits[server]
-        return (*begin, *[n for n in _bits(aside)[::order] if lanes & straight[peers[n][0]]])
+        begin, aside = wiring.begin[destination][server], wiring.aside[destination][server]
+        counts, peers, lanes = wiring.counts[server], wiring.circuits[server], self._layers[turn]
+        choices = [_bits(begin[root])[::order] for root in roots]
+        for number, root in enumerate(roots):
+            may_go_aside = aside[root] and (turn or counts[root])
+            if may_go_aside and (own := self._own_lanes(server, root, lanes)):
+                straight, level = self._straight[root], _bits(aside[root])[::order]
+                choices[number] += tuple([n for n in level if own & straight[peers[n][0]]])
+        return choices
 
     def _own_lanes(self, server: int, root: int, lanes: range) -> int:
         """Return the lanes of a root's tree on which a server may make a detour."""
@@ -195,19 +198,25 @@ class _Trees:
         return free & self._uncrossed[root][server]
 
 
-def _matching(choices: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Return a maximum matching: each taker gets one of its choices at most, unlike all others."""
+def _matching(choices: Sequence[Sequence[int]]) -> Mapping[int, int]:
+    """Return the taker of each choice in a maximum matching: each taker gets one at most."""
     holder: dict[int, int] = {}
+    for taker, own in enumerate(choices):
+        if own and own[0] not in holder:
+            holder[own[0]] = taker  # as `_gets_one` would, in less time
+        elif own:
+            _gets_one(taker, choices, holder, set())
+    return holder
 
-    def gets_one(taker: int, tried: set[int]) -> bool:
-        for choice in choices[taker]:
-            if choice not in tried:
-                tried.add(choice)
-                if choice not in holder or gets_one(holder[choice], tried):
-                    holder[choice] = taker
-                    return True
-        return False
 
-    for taker in range(len(choices)):
-        gets_one(taker, set())
-    return [(taker, choice) for choice, taker in holder.items()]
+def _gets_one(
+    taker: int, choices: Sequence[Sequence[int]], holder: dict[int, int], tried: set[int]
+) -> bool:
+    """Give a taker one of its choices, if need be by giving others another one; or return False."""
+    for choice in choices[taker]:
+        if choice not in tried:
+            tried.add(choice)
+            if choice not in holder or _gets_one(holder[choice], choices, holder, tried):
+                holder[choice] = taker
+                return True
+    return False

@@ -270,13 +270,15 @@ def _relay_tree(
         up[server] = nics(server, above)
         below = (server, *aside.get(server, ()))
         aside.setdefault(above, {}).update(dict.fromkeys(below, nics(above, server)))
+    ordinary = {
+        server: [above[lane % len(above)] for lane in range(lanes)] for server, above in up.items()
+    }
     for (server, destination), hops in detours.items():
-        ordinary = [up[server][lane % len(up[server])] for lane in range(lanes)]
-        by_lane = ordinary.copy()
+        by_lane = ordinary[server].copy()
         for lane, (peer, number) in hops.items():
             parallel = nics(server, peer) if number is None else (ends[server, peer][number],)
             by_lane[lane] = parallel[lane % len(parallel)]
-        if by_lane != ordinary:
+        if by_lane != ordinary[server]:
             aside.setdefault(server, {})[destination] = tuple(by_lane)
     return RelayTree(root, up, aside)
 

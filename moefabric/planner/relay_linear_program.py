@@ -63,8 +63,8 @@ class RelaySplit:
 
 
 def load_solver() -> None:
-    """Import the solver; otherwise, the first split would take about half a second longer."""
-    import_module("scipy.optimize")
+    """Import the solver; otherwise, the first split would take 0.15 s longer."""
+    import_module("highspy")
     import_module("scipy.sparse")
 
 
@@ -295,32 +295,61 @@ class _Moves:
         `time_cost` is the cost of a unit of time, `forwarding_cost` that of forwarding all bytes
         once.
         """
-        from scipy.optimize import linprog
-
         owing = np.flatnonzero(due > 0)
         active = np.flatnonzero(due[self._pair] > 0)
         most = due[self._pair[active]]
         on_base = self._incidence[:, self._base[owing]] @ due[owing]
-        result = linprog(
+        values, prices = _optimum(
             # In this unit of cost, the solver's tolerances fit.
             np.append(forwarding_cost * self._forwards[active], time_cost * due.sum()),
-            A_ub=self._rows[:, np.append(active, len(self._to))],
-            b_ub=np.concatenate([-on_base, due[self._limited]]),
-            bounds=np.column_stack([np.append(0.0 * most, least_time), np.append(most, most_time)]),
-            method="highs-ds",
-            options={"presolve": False},
+            self._rows[:, np.append(active, len(self._to))],
+            np.concatenate([-on_base, due[self._limited]]),
+            np.append(0.0 * most, least_time),
+            np.append(most, most_time),
         )
-        assert result.status == 0, result.message
         moved = np.zeros(len(self._to))
-        moved[active] = np.where(result.x[:-1] > _ROUNDING, result.x[:-1], 0.0)
+        moved[active] = np.where(values[:-1] > _ROUNDING, values[:-1], 0.0)
         leaving = _sums(self._pair, moved, len(due))
         # The solver may exceed limits by rounding errors.
         moved *= np.divide(due, leaving, out=np.ones(len(due)), where=leaving > due)[self._pair]
         carried = np.zeros(self._incidence.shape[1])
         carried[self._to] = moved
         carried[self._base[owing]] += np.maximum(due - leaving, 0.0)[owing]
-        weights = -self._capacity * result.ineqlin.marginals[: len(self._capacity)]
-        return _Solution(carried, float(result.x[-1]), weights)
+        weights = -self._capacity * prices[: len(self._capacity)]
+        return _Solution(carried, float(values[-1]), weights)
+
+
+def _optimum(
+    cost: Array, rows: Any, limit: Array, least: Array, most: Array
+) -> tuple[Array, Array]:
+    """Return the values of least cost whose rows are within their limits, and the rows' prices.
+
+    `scipy.optimize.linprog` solves the same and then walks over all values, which takes longer.
+
+    Args:
+        cost: Cost of each value.
+        rows: Coefficients [row, value], sparse by columns.
+        limit: Upper limit of each row.
+        least: Lower bound of each value.
+        most: Upper bound of each value.
+    """
+    from highspy import Highs, HighsLp, HighsModelStatus
+
+    lp = HighsLp()
+    lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = rows.shape
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = rows.indptr, rows.indices
+    lp.a_matrix_.value_ = rows.data
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, least, most
+    lp.row_lower_, lp.row_upper_ = np.full(len(limit), -inf), limit
+    solver = Highs()
+    for option, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex")):
+        solver.setOptionValue(option, value)
+    solver.passModel(lp)
+    solver.run()
+    status = solver.getModelStatus()
+    assert status == HighsModelStatus.kOptimal, solver.modelStatusToString(status)
+    solution = solver.getSolution()
+    return np.array(solution.col_value), np.array(solution.row_dual)
 
 
 def _sums(number: Indices, values: Array, count: int) -> Array:
