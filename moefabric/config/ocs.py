@@ -65,8 +65,7 @@ def load_profile(name: str) -> DeviceProfile:
         if name not in known and ":" not in name:
             message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
             raise SpecError([("", message)])
-        plugins.check_named_by_file(plugins.OCS_PROFILES, name)
-        profile = plugins.load_plugin(plugins.OCS_PROFILES, name)
+        profile = plugins.load_named_by_file(plugins.OCS_PROFILES, name)
         if isinstance(profile, DeviceProfile):
             return profile
         if not isinstance(profile, ModuleType):
