@@ -29,7 +29,7 @@ _NAMESPACE: Final = re.compile(r"(net|mnt|pid|uts|ipc|user|cgroup|time):\[\d+\]"
 _BPF: Final = re.compile(rb"^(prog_id|map_id|link_id):\t(\d+)$", re.MULTILINE)
 _SYSCTLS: Final = ("net", "kernel", "fs", "vm", "user")
 _RESTLESS: Final = re.compile(
-    r"kernel/random/|kernel/ns_last_pid|kernel/pty/nr|kernel/tainted|-nr$|-state$|"
+    r"kernel/random/|fs/quota/|kernel/ns_last_pid|kernel/pty/nr|kernel/tainted|-nr$|-state$|"
     r"/nf_conntrack_count$|/netdev_max_backlog$|/tcp_(allowed|available)_congestion_control$"
 )
 """Sysctls that change by themselves, the backlog, which `up` raises for good, and lists of the
