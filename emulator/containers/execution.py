@@ -120,10 +120,18 @@ class Execution:
     def _pass_signals_on(self) -> None:
         """Send the signals that this process receives to the command."""
         while True:
-            number = signal.sigwait(_SIGNALS)
-            if pid := self._api.exec_inspect(self._id)["Pid"]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            signal_command(self._api, self._id, signal.sigwait(_SIGNALS))
+
+
+def signal_command(api: Any, command: str, number: int) -> None:
+    """Send a signal to a command of the engine, unless it has ended.
+
+    The engine keeps the pid of a command that has ended, and another process may have it by then.
+    """
+    if pid := api.exec_inspect(command)["Pid"]:
+        with suppress(ProcessLookupError), open(os.pidfd_open(pid)) as process:  # noqa: PTH123
+            if api.exec_inspect(command)["Running"]:
+                signal.pidfd_send_signal(process.fileno(), number)
 
 
 def pass_output_on(stream: socket.socket, *, has_terminal: bool) -> None:

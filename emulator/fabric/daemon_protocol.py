@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from moefabric.core.errors import FabricError
-from moefabric.emulator.fabric.run_directories import others_fabric
 from moefabric.emulator.linux.line_requests import peer, read_reply
 from moefabric.emulator.linux.processes import ProcessRole, ProcessSpec
 from moefabric.runtime.processes import is_stopped, wait_ended
@@ -145,7 +144,7 @@ def connected(run_dir: RunDirectory, reply_s: float = REPLY_S) -> Iterator[Daemo
     except TimeoutError:
         raise SilentFabricError(run_dir, None) from None
     except PermissionError as error:
-        raise others_fabric(run_dir) from error
+        raise run_dir.of_another_user() from error
     except (OSError, ValueError) as error:
         raise _not_running_error(run_dir) from error
 

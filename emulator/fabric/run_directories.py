@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Final, TextIO
 
-from moefabric.core.errors import FabricError, UnsupportedError
+from moefabric.core.errors import FabricError
 from moefabric.runtime.failure_log import FAILURE_LOG
 from moefabric.runtime.run_directory import RunDirectory, give_to_user, is_locked, run_root
 from moefabric.runtime.waiting import Deadline
@@ -69,7 +70,7 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     except OSError as error:
         exists = os.path.exists(run_dir.path)  # noqa: PTH110 - Path's raises PermissionError
         if isinstance(error, PermissionError) and exists:
-            raise others_fabric(run_dir) from error
+            raise run_dir.of_another_user() from error
         raise FabricError(
             f"{run_dir.path}: {error.strerror}; set MOEFABRIC_RUN_DIR to a directory of yours"
         ) from error
@@ -84,17 +85,15 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     return False
 
 
-def others_fabric(run_dir: RunDirectory) -> UnsupportedError:
-    """Return the error of a fabric that belongs to another user."""
-    return UnsupportedError(f"{run_dir.name}: a fabric of another user's; run with sudo")
-
-
-def _opened(run_dir: RunDirectory, name: str) -> TextIO:
-    """Open a file of a fabric for writing."""
+def _opened(path: Path) -> TextIO:
+    """Open a file of a fabric for writing and locking."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        return (run_dir.path / name).open("w")
+        descriptor = os.open(path, flags, 0o600)
     except PermissionError as error:
-        raise others_fabric(run_dir) from error
+        raise RunDirectory(path.parent).of_another_user() from error
+    give_to_user(descriptor)
+    return os.fdopen(descriptor, "w")
 
 
 @contextmanager
@@ -104,7 +103,7 @@ def hold(run_dir: RunDirectory) -> Iterator[None]:
     Raises:
         UnsupportedError: if the fabric belongs to another user.
     """
-    with _opened(run_dir, _HOLDER) as file:
+    with _opened(run_dir.path / _HOLDER) as file:
         file.write(str(os.getpid()))
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -112,9 +111,14 @@ def hold(run_dir: RunDirectory) -> Iterator[None]:
 
 
 def holder_pid(run_dir: RunDirectory) -> int | None:
-    """Return the process that uses a fabric; None if the fabric stays until `down`."""
+    """Return the process that uses a fabric; None if the fabric stays until `down`.
+
+    Of another user's fabric nobody can tell.
+    """
     file = run_dir.path / _HOLDER
-    return int(file.read_text()) if is_locked(file) else None
+    with suppress(PermissionError):
+        return int(file.read_text()) if is_locked(file) else None
+    return None
 
 
 @contextmanager
@@ -126,7 +130,7 @@ def sole_check(run_dir: RunDirectory) -> Iterator[None]:
         UnsupportedError: if the fabric belongs to another user.
     """
     try:
-        file = _opened(run_dir, _CHECK)
+        file = _opened(run_dir.path / _CHECK)
     except FileNotFoundError as error:
         raise FabricError(f"{run_dir.name}: no fabric of this name runs") from error
     with file:
@@ -141,7 +145,8 @@ def sole_check(run_dir: RunDirectory) -> Iterator[None]:
 
 def claim_life(run_dir: RunDirectory) -> None:
     """Lock the life file of a fabric for the rest of the calling process."""
-    fd = os.open(run_dir.life_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(run_dir.life_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_to_user(fd)
     fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who only look whether the fabric lives
 
 
@@ -187,7 +192,7 @@ def prepare(run_dir: RunDirectory, token: str = "") -> str:
     controllers, failure_log = run_dir.controller_pid_file(None).parent, run_dir.path / FAILURE_LOG
     for folder in (run_dir.log_folder, controllers, run_dir.agent_socket("any").parent):
         folder.mkdir(exist_ok=True)
-    failure_log.touch()
+    failure_log.touch(0o600)
     for path in (run_dir.log_folder, controllers, failure_log):
         give_to_user(path)
     run_dir.write_version()

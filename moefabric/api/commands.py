@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from moefabric.config.plugins import modules_in_files
 from moefabric.core.errors import JournalInUseError, MoefabricError
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
 from moefabric.runtime.atomic_file import write_whole
@@ -43,6 +44,22 @@ STANDARD_OUTPUT: Final = Path("-")
 INVALID: Final = 3
 """Exit status of figures that can't be trusted."""
 _UNBOUNDED: Final = 10_000
+
+
+def _choose_plugins(context: click.Context, _option: click.Parameter, choice: str) -> None:
+    if choice == "any":
+        context.with_resource(modules_in_files(installed_only=False))
+
+
+plugins_option = click.option(
+    "--plugins",
+    type=click.Choice(["installed", "any"]),
+    default="installed",
+    callback=_choose_plugins,
+    expose_value=False,
+    help="Modules that the file may name, each of which runs as a program. --set names any.",
+)
+"""Option of a command that reads files which name plug-ins."""
 
 
 def print_result(result: object, lines: Iterable[str], *, as_json: Path | bool | None) -> None:

@@ -17,7 +17,7 @@ from moefabric.config.input_file import read_text, read_yaml
 from moefabric.config.loader import experiment_of, fabric_of, load_experiment
 from moefabric.config.model import InputPath
 from moefabric.config.ocs import load_profile
-from moefabric.config.plugins import SCHEDULES, STUDIES, load_plugin
+from moefabric.config.plugins import SCHEDULES, STUDIES, load_named_by_file, load_plugin
 from moefabric.config.section import (
     ByteSize,
     Document,
@@ -33,6 +33,6 @@ from moefabric.config.validation import validate
 __all__ = [
     "SCHEDULES", "STUDIES", "ByteSize", "Document", "DurationNs", "ExperimentSpec", "FabricChoice",
     "InputError", "InputPath", "Name", "Rate", "Section", "experiment_of", "fabric_of",
-    "load_experiment", "load_plugin", "load_profile", "quantity_field", "read_text",
-    "read_yaml", "validate",
+    "load_experiment", "load_named_by_file", "load_plugin", "load_profile", "quantity_field",
+    "read_text", "read_yaml", "validate",
 ]  # fmt: skip

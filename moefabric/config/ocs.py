@@ -66,8 +66,7 @@ def load_profile(name: str) -> DeviceProfile:
             message = f"{name!r} is none of {', '.join(known)}, nor the path of a YAML file"
             message += did_you_mean(name, known)
             raise SpecError([("", message)])
-        plugins.check_named_by_file(plugins.OCS_PROFILES, name)
-        profile = plugins.load_plugin(plugins.OCS_PROFILES, name)
+        profile = plugins.load_named_by_file(plugins.OCS_PROFILES, name)
         if isinstance(profile, DeviceProfile):
             return profile
         if not isinstance(profile, ModuleType):

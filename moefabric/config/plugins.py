@@ -110,6 +110,8 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
 
 _from_settings: ContextVar[set[str] | None] = ContextVar("from_settings", default=None)
 """Texts of the command line, which may name any module; None if files may, too."""
+_in_current_folder: ContextVar[bool] = ContextVar("in_current_folder", default=True)
+"""Whether modules are imported from the current folder, too."""
 
 
 @contextmanager
@@ -136,19 +138,26 @@ def trust_settings(value: Any) -> None:
                 trust_settings(entry)
 
 
-def check_named_by_file(group: str, reference: str) -> None:
-    """Check that a file may name a part.
+def load_named_by_file(group: str, reference: str, protocol: type | None = None) -> Any:
+    """Return the part that a file names; arguments as of `load_plugin`.
 
     Raises:
-        SpecError: If the part is of a module that no installed distribution has.
+        SpecError: If the part is of a module that no installed distribution has; or as
+            `load_plugin`.
     """
     trusted = _from_settings.get()
+    if trusted is None or reference in trusted:
+        return load_plugin(group, reference, protocol)
     module, colon, _ = reference.partition("(")[0].partition(":")
-    if not colon or trusted is None or reference in trusted:
-        return
     top = module.strip().partition(".")[0]
-    if top != "moefabric" and top not in packages_distributions():
+    if colon and top != "moefabric" and top not in packages_distributions():
         raise SpecError([(GROUPS[group], _foreign(reference, top))])
+    # Distributions list modules that they lack, and packages to which any folder can add modules.
+    earlier = _in_current_folder.set(False)
+    try:
+        return load_plugin(group, reference, protocol)
+    finally:
+        _in_current_folder.reset(earlier)
 
 
 def _foreign(reference: str, module: str) -> str:
@@ -327,7 +336,8 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
 def _current_folder_on_path() -> Iterator[None]:
     """Let modules be imported from the current folder too, as `python -m` does."""
     folder = str(Path.cwd())
-    added = [] if folder in sys.path or "" in sys.path else [folder]
+    is_there = folder in sys.path or "" in sys.path
+    added = [folder] if _in_current_folder.get() and not is_there else []
     sys.path += added
     try:
         yield

@@ -8,7 +8,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from moefabric.config import plugins
-from moefabric.config.plugins import built_in_names, load_plugin
+from moefabric.config.plugins import built_in_names, load_named_by_file
 from moefabric.config.section import Text
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs_dialect import OcsDriverFactory
@@ -47,8 +47,7 @@ class _Reference:
         # The tests load built-in parts; importing them here would take time.
         if reference not in built_in_names(self.group):
             try:
-                plugins.check_named_by_file(self.group, reference)
-                load_plugin(self.group, reference, self.protocol)
+                load_named_by_file(self.group, reference, self.protocol)
             except SpecError as error:
                 raise ValueError(error.errors[0][1]) from error
         return reference

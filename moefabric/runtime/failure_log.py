@@ -61,11 +61,16 @@ def read_failure_log(run_dir: RunDirectory) -> list[FailureEvent]:
     """Return all events so far in order of time, without a line that is still being written.
 
     Lines that are no events are skipped; a warning gives their number.
+
+    Raises:
+        UnsupportedError: If the fabric belongs to another user.
     """
     try:
         text = (run_dir.path / FAILURE_LOG).read_text(errors="replace")
     except FileNotFoundError:
         return []
+    except PermissionError as error:
+        raise run_dir.of_another_user() from error
     whole, _, _unfinished = text.rpartition("\n")
     lines = list(filter(None, whole.split("\n")))
     events = [event for event in map(_event, lines) if event is not None]

@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from moefabric.core.errors import ControlError, FabricError
+from moefabric.core.errors import ControlError, FabricError, UnsupportedError
 from moefabric.core.machines import MachinePlacement
 from moefabric.core.server_container import ServerContainer
 from moefabric.core.server_host import ServerHost
@@ -158,11 +158,14 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a process holds the lock of a file (flock(2)); False if there is no file."""
+    """Return whether a process holds the lock of a file (flock(2)); False if there is no file.
+
+    Of files of another user's fabric nobody else can tell; they count as locked.
+    """
     try:
         with file.open() as opened:
             fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         return True
     except OSError:
         return False
@@ -191,7 +194,11 @@ class RunDirectory:
     version_file = _Entry("version")
     """Version of moefabric that has made the fabric; its form is that of all versions."""
     life_file = _Entry("life")
-    """File that the fabric process keeps locked (flock(2)) until its end."""
+    """File that the fabric process keeps locked (flock(2)) until its end.
+
+    As all files that processes of a fabric lock, only root and the fabric's user can open it:
+    whoever can read a file can lock it.
+    """
     run_status_file = _Entry("run-status.json")
     """State of the run that uses the fabric, as JSON; absent while none does."""
     switches = _Entry("switches")
@@ -253,6 +260,10 @@ class RunDirectory:
         """Return a digest of the identity, for marks that everybody sees; empty without one."""
         identity = self.read_identity()
         return hashlib.sha256(identity.encode()).hexdigest()[: len(identity)]
+
+    def of_another_user(self) -> UnsupportedError:
+        """Return the error of a fabric that belongs to another user."""
+        return UnsupportedError(f"{self.name}: a fabric of another user's; run with sudo")
 
     def write_version(self) -> None:
         """Note that this version of moefabric makes the fabric."""

@@ -252,6 +252,13 @@ def test_ranks_in_containers_reach_the_agent_by_name(lab: Lab, server: str) -> N
     assert (completed.stdout, completed.stderr) == ("connected\n", "")
 
 
+def test_programs_in_containers_see_no_file_or_process_of_the_fabric(lab: Lab) -> None:
+    assert lab.exec("s0", ["ls", str(lab.run_directory.token_file)]).returncode
+    commands = lab.exec("s0", ["sh", "-c", "cat /proc/[0-9]*/cmdline"]).stdout
+    assert "cmdline" in commands
+    assert "moefabric" not in commands
+
+
 def test_limits_hold_for_programs_and_the_agent(lab: Lab) -> None:
     agent = next(p["pid"] for p in lab.inspect()["processes"] if p["name"] == "agent-s0")
     container = next(s for s in lab.inspect()["servers"] if s["name"] == "s0")["container"]

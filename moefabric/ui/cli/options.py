@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from moefabric.api.commands import FILE
-from moefabric.config.plugins import modules_in_files
+from moefabric.api.commands import FILE, plugins_option
 from moefabric.core.machines import Strategy
 from moefabric.core.units import rate_bps
 from moefabric.runtime.environment import named_variables
@@ -37,23 +36,11 @@ ocs_option = click.option(
 )
 
 
-def _choose_plugins(context: click.Context, _option: click.Parameter, choice: str) -> None:
-    if choice == "any":
-        context.with_resource(modules_in_files(installed_only=False))
-
-
 settings_option = all_of(
     click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
     ),
-    click.option(
-        "--plugins",
-        type=click.Choice(["installed", "any"]),
-        default="installed",
-        callback=_choose_plugins,
-        expose_value=False,
-        help="Modules that the file may name, each of which runs as a program. --set names any.",
-    ),
+    plugins_option,
 )
 open_cluster_option = click.option(
     "--open-cluster",

@@ -21,6 +21,7 @@ from moefabric.api.signals import graceful_shutdown
     metavar="STUDY.yaml...",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change the file.")
+@commands.plugins_option
 @click.option("--json", "json_file", type=commands.FILE, help="Write claims and values as JSON.")
 @click.option(
     "--pages",

@@ -504,7 +504,7 @@ def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Stu
         SpecError: With all faults of the file.
     """
     spec = plugins.validate(StudySpec, plugins.read_yaml(path, settings), path)
-    study: Study = plugins.load_plugin(plugins.STUDIES, spec.system, Study)
+    study: Study = plugins.load_named_by_file(plugins.STUDIES, spec.system, Study)
     try:
         return spec, study, plugins.validate(study.setup, spec.setup)
     except SpecError as error:

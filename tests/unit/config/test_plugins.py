@@ -222,3 +222,27 @@ def test_files_name_modules_of_installed_packages_and_settings_any(folder: Path)
         with plugins.modules_in_files(installed_only=False):
             load_experiment(foreign)
     load_experiment(foreign)
+
+
+@pytest.mark.parametrize("module", ["listed", "shared.added", "installed"])
+def test_files_of_others_import_nothing_from_the_current_folder(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, module: str
+) -> None:
+    """A module that a distribution lacks, one of a package without `__init__`, an optional one."""
+    installed = tmp_path_factory.mktemp("site")
+    (installed / "other-1.dist-info").mkdir()
+    (installed / "other-1.dist-info" / "METADATA").write_text("Name: other\nVersion: 1\n")
+    (installed / "other-1.dist-info" / "top_level.txt").write_text("listed\nshared\ninstalled\n")
+    (installed / "shared").mkdir()
+    (installed / "installed.py").write_text("import optional\n")
+    (folder / "shared").mkdir()
+    for path in ("listed.py", "shared/added.py", "optional.py"):
+        (folder / path).write_text("import pathlib\npathlib.Path('imported').touch()\n")
+    file = folder / "foreign.yaml"
+    text = (EXAMPLES / "prototype.yaml").read_text()
+    file.write_text(text.replace("policy: mixnet}", f"policy: '{module}:Own'}}"))
+    with pytest.MonkeyPatch.context() as patch, plugins.modules_in_files(installed_only=True):
+        patch.syspath_prepend(installed)
+        with pytest.raises(SpecError, match="No module named"):
+            load_experiment(file)
+    assert not (folder / "imported").exists()

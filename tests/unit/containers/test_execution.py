@@ -1,12 +1,15 @@
 """Output of a command in a container, which arrives in frames."""
 
+import signal
 import socket
 import struct
+import subprocess
 import threading
+from dataclasses import dataclass
 
 import pytest
 
-from moefabric.emulator.containers.execution import pass_output_on
+from moefabric.emulator.containers.execution import pass_output_on, signal_command
 
 OUTPUT = [(1, b"one"), (2, b"wrong"), (1, b""), (1, b" two" * 9000), (0, b"!"), (2, b"ly")]
 WIRE = b"".join(struct.pack(">BxxxI", stream, len(data)) + data for stream, data in OUTPUT)
@@ -47,3 +50,29 @@ def test_output_ends_with_the_connection(capsysbinary: pytest.CaptureFixture[byt
 
 def test_terminal_has_one_stream_without_frames(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert outputs_of(b"any\x01bytes", 3, capsysbinary, has_terminal=True) == (b"any\x01bytes", b"")
+
+
+@dataclass
+class Engine:
+    """What an engine reports of its command."""
+
+    pid: int
+    is_running: bool
+
+    def exec_inspect(self, _command: str) -> dict[str, int]:
+        return {"Pid": self.pid, "Running": self.is_running}
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_process_that_has_the_pid_of_an_ended_command_gets_no_signal(is_running: bool) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        signal_command(Engine(process.pid, is_running), "command", signal.SIGUSR1)
+        process.kill()
+    assert process.returncode == -(signal.SIGUSR1 if is_running else signal.SIGKILL)
+
+
+def test_signal_to_a_command_without_a_process_is_nothing() -> None:
+    signal_command(Engine(0, is_running=False), "command", signal.SIGUSR1)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    signal_command(Engine(ended.pid, is_running=False), "command", signal.SIGUSR1)

@@ -31,6 +31,15 @@ def blocks(page: str, language: str) -> list[str]:
     return [body for kind, body in BLOCK.findall(text) if kind == language]
 
 
+def test_tests_that_the_page_on_security_names_exist() -> None:
+    page = (ROOT / "docs/security.md").read_text()
+    named = re.findall(r"\| `(tests/[\w/]+\.py)::(\w+)` \|", page)
+    assert len(named) == page.count("| `tests/")
+    missing = [name for file, name in named if f"def {name}(" not in (ROOT / file).read_text()]
+    assert missing == []
+    assert len(named) > 25
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_and_paths_exist(page: Path) -> None:
     text = page.read_text()

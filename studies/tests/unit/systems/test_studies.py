@@ -85,7 +85,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "halving.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "moefabric_studies.systems.study.plugins.load_plugin",
+        "moefabric_studies.systems.study.plugins.load_named_by_file",
         lambda _group, _name, _protocol: __import__("halving").Halves(),
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -297,7 +297,9 @@ class Parts:
 def test_killed_study_goes_on_with_the_part_under_way(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moefabric_studies.systems.study.plugins.load_plugin", lambda *_: Parts())
+    monkeypatch.setattr(
+        "moefabric_studies.systems.study.plugins.load_named_by_file", lambda *_: Parts()
+    )
     words = ["system", str(study), "--json", "out.json"]
     child = get_context("fork").Process(target=CliRunner().invoke, args=(main, words))
     child.start()
@@ -377,3 +379,17 @@ def test_faults_of_a_study_name_their_place(study: Path, old: str, new: str, mes
     study.write_text(STUDY.replace(old, new))
     with pytest.raises(SpecError, match=message):
         load_study(study)
+
+
+def test_study_of_another_module_needs_plugins_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "foreign_study.py"
+    module.write_text("from pathlib import Path\nPath('imported').touch()\n")
+    (tmp_path / "halves.yaml").write_text(STUDY.replace("halves\n", "foreign_study:Halves\n", 1))
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(main, ["system", "halves.yaml"])
+    assert "no installed package has the module foreign_study" in refused.output
+    assert not Path("imported").exists()
+    CliRunner().invoke(main, ["system", "halves.yaml", "--plugins", "any"])
+    assert Path("imported").exists()
