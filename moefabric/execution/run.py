@@ -102,11 +102,6 @@ def run(
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
     scale = experiment_scale(spec, folder, switches)
-    for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
-        reporter.show_message(f"warning: {remark}")
-    for note in spec.notes():
-        reporter.show_message(f"note: {note}")
-    reporter.show_message(run_estimate(spec, scale, trains=trains))
     inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
@@ -118,9 +113,14 @@ def run(
         flows=flows,
         trains=trains,
     )
+    earlier = resumable(journal, header) if resume and journal is not None else None
+    for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
+        reporter.show_message(f"warning: {remark}")
+    for note in spec.notes():
+        reporter.show_message(f"note: {note}")
+    reporter.show_message(run_estimate(spec, scale, trains=trains))
     with ExitStack() as undo:
         undo.enter_context(log_context(run=header.run_id))
-        earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
         segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
         lines.append(header if earlier is None else segment)
