@@ -44,7 +44,12 @@ def _choose_plugins(context: click.Context, _option: click.Parameter, choice: st
 
 settings_option = all_of(
     click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=completed("settings"),
+        help="Change a key of the file.",
     ),
     click.option(
         "--plugins",
