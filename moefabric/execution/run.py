@@ -139,9 +139,25 @@ def run_estimate(spec: ExperimentSpec, scale: ExperimentScale, *, trains: bool =
     words = [f"{count} {what}{'s' * (count != 1)}" for count, what in counts]
     words.append(f"scale {_scale_words(scale.by_fabric)}")
     if not trains:  # how long a program computes is its own affair
-        wall_s = len(spec.wiring_groups()) * _GROUP_S + iterations * scale.iterations_s
-        words.append(f"about {_rounded(wall_s)}")
+        words.append(_run_duration(spec, scale))
     return ", ".join(words)
+
+
+def expected_duration(spec: ExperimentSpec, folder: Path) -> str:
+    """Return how long a run takes on this machine, such as `about 20 s`, without trying its kernel.
+
+    It is empty for a cluster of which no fabric has the size.
+    """
+    if spec.hybrid is None and any(spec.wiring.size_errors("wiring.")):
+        return ""
+    ovs, bpf = datapath.DatapathKind.KERNEL, datapath.DatapathKind.BPF
+    switches = ovs if spec.wiring.switch == "ovs" else bpf
+    return _run_duration(spec, experiment_scale(spec, folder, switches.value))
+
+
+def _run_duration(spec: ExperimentSpec, scale: ExperimentScale) -> str:
+    iterations_s = spec.training.iterations * scale.iterations_s
+    return f"about {_rounded(len(spec.wiring_groups()) * _GROUP_S + iterations_s)}"
 
 
 def _scale_words(scales: Mapping[str, ProposedScale]) -> str:
