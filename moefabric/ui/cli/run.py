@@ -174,6 +174,8 @@ def sweep(
     if commands.print_json(result.to_json(), as_json):
         click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
         commands.print_renderable(rich_table(means_table(result, _MOST_ROWS)))
+        if baseline := loaded.spec.baseline:
+            click.echo(f"second lines: relative to {baseline} in the same run")
         if (hidden := len(result.points) - _MOST_ROWS) > 0:
             click.echo(f"{hidden} more rows are in sweep.json")
         click.echo(f"{folder / 'report.html'}: {len(result.records)} runs")

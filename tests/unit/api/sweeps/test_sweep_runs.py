@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from moefabric import Sweep, SweepResult
 from moefabric.api.sweeps.campaign import SweepProgress, carry_out
@@ -20,6 +21,7 @@ from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
+from moefabric.ui.cli.main import main
 from tests.support.memory_engine import MemoryEngine
 from tests.support.sweep_runs import EXPERIMENT, RATES, sweep_spec
 
@@ -334,3 +336,17 @@ def test_resume_of_other_runs_that_is_stopped_at_once_keeps_the_results(tmp_path
     with sweep_folder(out, plan_sweep(sweep_spec(seeds=[9]), tmp_path), resume=True):
         pass
     assert run(sweep_spec(), out, resume=True)[1].attempts == []
+
+
+def test_second_lines_of_the_table_are_explained(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    run(sweep_spec(baseline="eps"), out)
+    keys = sweep_spec(baseline="eps").model_dump(mode="json", exclude_unset=True)
+    file.write_text(json.dumps(keys))
+    command = ["sweep", str(file), "--out", str(out), "--resume"]  # all of its runs are there
+    table = CliRunner().invoke(main, command).output
+    assert "x ±" in table
+    assert "\nsecond lines: relative to eps in the same run\n" in table
+    table = CliRunner().invoke(main, [*command, "--set", "baseline=null"]).output
+    assert "second lines" not in table
