@@ -137,6 +137,13 @@ class Experiment:
 
         return runner.operations_total(self.spec)
 
+    @property
+    def expected_duration(self) -> str:
+        """How long `run` takes on this machine, such as `about 20 s`; empty if it can't."""
+        from moefabric.execution import run as runner
+
+        return runner.expected_duration(self.spec, self.folder)
+
     def run(
         self,
         *,

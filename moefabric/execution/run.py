@@ -102,11 +102,6 @@ def run(
     started = datetime.now(UTC)
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
     scale = experiment_scale(spec, folder, switches)
-    for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
-        reporter.show_message(f"warning: {remark}")
-    for note in spec.notes():
-        reporter.show_message(f"note: {note}")
-    reporter.show_message(run_estimate(spec, scale, trains=trains))
     inputs = experiment_inputs(spec, folder)
     header = HeaderLine(
         run_id=secrets.token_hex(8),
@@ -118,9 +113,14 @@ def run(
         flows=flows,
         trains=trains,
     )
+    earlier = resumable(journal, header) if resume and journal is not None else None
+    for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
+        reporter.show_message(f"warning: {remark}")
+    for note in spec.notes():
+        reporter.show_message(f"note: {note}")
+    reporter.show_message(run_estimate(spec, scale, trains=trains))
     with ExitStack() as undo:
         undo.enter_context(log_context(run=header.run_id))
-        earlier = resumable(journal, header) if resume and journal is not None else None
         lines = undo.enter_context(_journal(journal, earlier))
         segment = SegmentLine(started=header.manifest.started or "", host=platform.node())
         lines.append(header if earlier is None else segment)
@@ -139,9 +139,25 @@ def run_estimate(spec: ExperimentSpec, scale: ExperimentScale, *, trains: bool =
     words = [f"{count} {what}{'s' * (count != 1)}" for count, what in counts]
     words.append(f"scale {_scale_words(scale.by_fabric)}")
     if not trains:  # how long a program computes is its own affair
-        wall_s = len(spec.wiring_groups()) * _GROUP_S + iterations * scale.iterations_s
-        words.append(f"about {_rounded(wall_s)}")
+        words.append(_run_duration(spec, scale))
     return ", ".join(words)
+
+
+def expected_duration(spec: ExperimentSpec, folder: Path) -> str:
+    """Return how long a run takes on this machine, such as `about 20 s`, without trying its kernel.
+
+    It is empty for a cluster of which no fabric has the size.
+    """
+    if spec.hybrid is None and any(spec.wiring.size_errors("wiring.")):
+        return ""
+    ovs, bpf = datapath.DatapathKind.KERNEL, datapath.DatapathKind.BPF
+    switches = ovs if spec.wiring.switch == "ovs" else bpf
+    return _run_duration(spec, experiment_scale(spec, folder, switches.value))
+
+
+def _run_duration(spec: ExperimentSpec, scale: ExperimentScale) -> str:
+    iterations_s = spec.training.iterations * scale.iterations_s
+    return f"about {_rounded(len(spec.wiring_groups()) * _GROUP_S + iterations_s)}"
 
 
 def _scale_words(scales: Mapping[str, ProposedScale]) -> str:

@@ -171,17 +171,19 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, cut where it leaves the horizontal axis."""
+    """A line `dx` pixels beside points, cut where it leaves the horizontal axis."""
 
     points: Iterable[tuple[float, float]]
     class_: str
     title: str = ""
     width: float | None = None
+    dx: float = 0.0
 
     def draw(self, place: Place) -> Markup:
         """Return the line; nothing if it has no points on the axis."""
         points = list(_cut(list(self.points), place.x.low, place.x.high))
-        steps = ("{} {}".format(*map(svg.number, place.at(x, y))) for x, y in points)
+        places = (place.at(x, y) for x, y in points)
+        steps = (f"{svg.number(x + self.dx)} {svg.number(y)}" for x, y in places)
         if not points:
             return Markup()
         return svg.tag(
@@ -284,16 +286,18 @@ def untrusted(marks: Iterable[Mark], *, invalid: bool) -> list[Mark]:
 
 @dataclass(frozen=True)
 class Interval:
-    """A vertical interval with caps."""
+    """A vertical interval with caps, `dx` pixels beside its place."""
 
     x: float
     low: float
     high: float
     class_: str
+    dx: float = 0.0
 
     def draw(self, place: Place) -> Markup:
         """Return the interval."""
         (x, bottom), (_, top) = place.at(self.x, self.low), place.at(self.x, self.high)
+        x += self.dx
         caps = "".join(f"M{svg.number(x - 4)} {svg.number(y)}h8" for y in (bottom, top))
         outline = f"M{svg.number(x)} {svg.number(bottom)}V{svg.number(top)}{caps}"
         return svg.tag("path", d=outline, class_=self.class_)
@@ -313,7 +317,7 @@ def cell(
 
 def curve(
     colour: int, points: Sequence[tuple[float, float, str]], *,
-    dashed: bool = False, marks: bool = True, joined: bool = True,
+    dashed: bool = False, marks: bool = True, joined: bool = True, dx: float = 0.0,
 ) -> Iterator[Mark]:  # fmt: skip
     """Yield a curve through points (x, y, tooltip) with a dot at each.
 
@@ -323,9 +327,10 @@ def curve(
         dashed: Whether the line is dashed.
         marks: Whether points have dots.
         joined: Whether a line joins the points.
+        dx: Pixels by which it stands beside its place.
     """
     if joined and len(points) > 1:
         class_ = f"curve c{colour}{' null' if dashed else ''}"
-        yield Line([(x, y) for x, y, _ in points], class_)
+        yield Line([(x, y) for x, y, _ in points], class_, dx=dx)
     if marks:
-        yield from (Dot(x, y, f"t{colour}", title) for x, y, title in points)
+        yield from (Dot(x, y, f"t{colour}", title, dx=dx) for x, y, title in points)

@@ -369,10 +369,10 @@ def resumable(path: Path, header: HeaderLine) -> JournalReader | None:
     reader = JournalReader(path)
     faults = list(_differences(reader.header, header))
     if faults:
-        remedy = "differs from the run that was stopped"
-        raise SpecError(
-            [(place, f"{remedy} ({was} there, {now} here)") for place, was, now in faults]
-        )
+        fault = "differs from the run that was stopped"
+        lines = [(f"{path}: {at}", f"{fault} ({was} there, {now} here)") for at, was, now in faults]
+        remedy = "undo the change, or begin anew: another --json, without --resume"
+        raise SpecError([*lines, (str(path), remedy)])
     return reader
 
 
@@ -393,8 +393,13 @@ def _file_digests(header: HeaderLine) -> dict[str, str]:
 
 
 def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:
+    if isinstance(was, ResultPart) and isinstance(now, ResultPart):
+        was, now = was.to_json(), now.to_json()
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for key in sorted({*was, *now}):
             yield from _different(f"{place}.{key}", was.get(key), now.get(key))
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for number, pair in enumerate(zip(was, now, strict=True)):
+            yield from _different(f"{place}[{number}]", *pair)
     elif was != now:
         yield place, was, now

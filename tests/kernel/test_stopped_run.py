@@ -69,7 +69,9 @@ def test_interrupted_run_writes_what_it_has_and_goes_on(tmp_path: Path) -> None:
     other = moefabric("run", experiment, "--json", file, "--resume", "--set", "seed=7")
     _, errors = other.communicate()
     assert other.returncode == 1
-    assert "experiment.seed: differs from the run that was stopped (1 there, 7 here)" in errors
+    fault = "experiment.seed: differs from the run that was stopped (1 there, 7 here)"
+    assert f"{journal}: {fault}" in errors
+    assert "iterations, scale" not in errors, "it is refused before anything is said of a run"
 
     last = moefabric("run", experiment, "--json", file, "--resume")
     _, errors = last.communicate()

@@ -63,6 +63,8 @@ def carry_out(
     tasks = [missing.run.task for missing in pending.values()]
     for needs in dict.fromkeys(task.needs for task in tasks):
         engine.check(needs)
+    for file in folder.damaged:
+        reporter.show_message(f"warning: {file} is gone or damaged: its run is repeated")
     progress = SweepProgress(reporter, len(plan.runs))
     progress.begin(len(plan.runs) - len(tasks))
     for task in tasks:

@@ -34,11 +34,12 @@ class SweepFolder:
 
     Attributes:
         records: Records of the runs of the plan that have ended, by id.
+        damaged: Files of results that are gone or no longer whole, whose runs are repeated.
 
     Args:
         path: The folder, which exists.
-        resume: Whether the folder may have results. Those of the plan's runs are kept; runs that
-            have failed are forgotten.
+        resume: Whether the folder may have results, which are kept, also those of runs that aren't
+            in the plan. Runs of the plan that have failed are forgotten.
 
     Raises:
         SpecError: If the folder has results and `resume` isn't given, or they are broken; or if
@@ -56,10 +57,12 @@ class SweepFolder:
         if resume and not has_begun:
             message = "there is no sweep to resume: leave out --resume"
             raise SpecError([(str(path), message)])
-        self.records = dict(self._earlier(earlier)) if has_begun else {}
+        self.records: dict[str, RunRecord] = {}
+        self.damaged: list[Path] = []
+        others = list(self._take(earlier)) if has_begun else []
         records = self.ordered()
         write_whole(path / _TABLE, _lines(row for record in records for row in record.rows()))
-        write_whole(earlier, _lines(record.to_json() for record in records))
+        write_whole(earlier, _lines(record.to_json() for record in [*others, *records]))
 
     def result_file(self, run: str) -> Path:
         """Return the file of a run's result."""
@@ -93,26 +96,34 @@ class SweepFolder:
         parquet.write_table(arrow.Table.from_pylist(rows), sink)
         write_whole(self.path / "table.parquet", sink.getvalue().to_pybytes())
 
-    def remove_lines(self) -> None:
-        """Remove the files of lines, which are empty while no run has ended."""
-        for name in (_TABLE, RECORDS):
-            (self.path / name).unlink(missing_ok=True)
+    def remove_empty_files(self) -> None:
+        """Remove the files of lines if no run has ended."""
+        if not (self.path / RECORDS).stat().st_size:
+            for name in (_TABLE, RECORDS):
+                (self.path / name).unlink()
 
-    def _earlier(self, file: Path) -> Iterator[tuple[str, RunRecord]]:
-        """Yield the records of an earlier sweep whose runs are in the plan and have a result."""
-        for record in read_records(file):
+    def _take(self, file: Path) -> Iterator[RunRecord]:
+        """Take the results of the plan's runs, and yield the records of all other runs."""
+        earlier = {record.run: record for record in read_records(file)}
+        for record in earlier.values():
             planned, result = self._plan.runs.get(record.run), self.result_file(record.run)
-            if planned is not None and not record.failed and result.is_file():
-                with suppress(ValidationError):  # a result that is no longer whole is made again
-                    yield record.run, self._current(record, planned, result)
+            if planned is None:
+                yield record.model_copy(update={"is_planned": False})
+            elif not record.failed:
+                try:
+                    self.records[record.run] = self._current(record, planned, result.read_bytes())
+                except (OSError, ValidationError):
+                    self.damaged.append(result)
 
-    def _current(self, record: RunRecord, planned: PlannedRun, result: Path) -> RunRecord:
+    def _current(self, record: RunRecord, planned: PlannedRun, result: bytes) -> RunRecord:
         """Return a record with the axes and the figures of the plan."""
-        names, fabrics = self._plan.spec.figures, record.fabrics
-        if any(list(fabric.figures) != names for fabric in fabrics):
-            fabrics = result_figures(planned.task.mode, result.read_text(), names)
         point = planned.point
-        current = {"point": point.number, "values": dict(point.values), "fabrics": fabrics}
+        current = {
+            "point": point.number,
+            "values": dict(point.values),
+            "fabrics": result_figures(planned.task.mode, result, self._plan.spec.figures),
+            "is_planned": True,
+        }
         return record.model_copy(update=current)
 
 
@@ -140,8 +151,7 @@ def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterat
         try:
             yield folder
         finally:
-            if not folder.records:
-                folder.remove_lines()
+            folder.remove_empty_files()
     except BlockingIOError as error:
         raise OutputError(f"{path}: another sweep writes to it; give another folder") from error
     finally:

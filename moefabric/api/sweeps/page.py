@@ -35,6 +35,10 @@ _ROOM: Final = 0.05
 """Part of a horizontal axis that is free at each end."""
 _ZOOM: Final = 0.6
 """Ratio of the least to the greatest value above which a vertical axis doesn't start at 0."""
+_NEAR: Final = 0.03
+"""Part of a vertical axis within which a curve hides another: five pixels."""
+_BESIDE: Final = 8.0
+"""Pixels between the intervals of two fabrics at one place."""
 
 
 def sweep_page(summary: SweepResult) -> str:
@@ -132,6 +136,7 @@ def sweep_pictures(
             continue
         text = column(name)
         y = _y_axis(points, name, text.text)
+        beside = _BESIDE * any(point.figures[name].interval for point in points)
         panels = []
         for title, facet in list(facets.items())[:_MOST_CHARTS]:
             curves = dict[str, dict[float, Sample]]()
@@ -140,11 +145,13 @@ def sweep_pictures(
                     place = places[columns.index(point.values.get(across))]
                     curves.setdefault(point.fabric, {})[place] = point.figures[name]
             equal = _equal_curves(curves)
+            near = _equal_curves(curves, _NEAR * (y.high - y.low))
             marks = list[Mark]()
             for fabric in (fabric for fabric in fabrics if fabric in curves):
-                covers = any(fabric in group[1:] for group in equal)
+                covers = any(fabric in group[1:] for group in near)
                 number = fabrics.index(fabric)
-                marks += _marks(number, fabric, curves[fabric], text.text, covers=covers)
+                dx = beside * (number - (len(fabrics) - 1) / 2)
+                marks += _marks(number, fabric, curves[fabric], text.text, dx, covers=covers)
             note = "\n".join(printable(" = ".join(group)) for group in equal)
             panels.append(Panel(x, y, marks, heading=title, note=note))
         drawn = figure(text.title, panels, columns=min(3, len(panels)), legend=legend)
@@ -190,14 +197,17 @@ def _numbers(values: Sequence[Value | None]) -> list[float] | None:
     return None
 
 
-def _equal_curves(curves: Mapping[str, Mapping[float, Sample]]) -> list[list[str]]:
-    """Return the fabrics whose means are equal everywhere, group by group."""
+def _equal_curves(
+    curves: Mapping[str, Mapping[float, Sample]], within: float = 0.0
+) -> list[list[str]]:
+    """Return the fabrics whose means are equal everywhere, or as near as that, group by group."""
     groups: list[list[str]] = []
     for fabric, samples in curves.items():
         for group in groups:
             other = curves[group[0]]
             if samples.keys() == other.keys() and all(
-                isclose(samples[place].mean or 0.0, other[place].mean or 0.0) for place in samples
+                isclose(samples[place].mean or 0.0, other[place].mean or 0.0, abs_tol=within)
+                for place in samples
             ):
                 group.append(fabric)
                 break
@@ -234,6 +244,7 @@ def _marks(
     fabric: str,
     samples: Mapping[float, Sample],
     text: Callable[[float], str],
+    dx: float,
     *,
     covers: bool,
 ) -> Iterator[Mark]:
@@ -244,20 +255,21 @@ def _marks(
         fabric: Its name.
         samples: Its values by place on the horizontal axis.
         text: Format of values.
+        dx: Pixels by which it stands beside its place, so that intervals don't hide each other.
         covers: Whether it lies on the curve of another fabric, which shows between its dashes.
     """
     colour, name = number % COLOURS, printable(fabric)
     ordered = sorted(samples.items())
     points = [(place, s.mean or 0.0, _tooltip(fabric, s, text)) for place, s in ordered]
-    yield from curve(colour, points, dashed=covers or number >= COLOURS, marks=not covers)
+    yield from curve(colour, points, dashed=covers or number >= COLOURS, marks=not covers, dx=dx)
     if covers:
-        yield from (Dot(x, y, f"t{colour}", title, 1.6) for x, y, title in points)
+        yield from (Dot(x, y, f"t{colour}", title, 1.6, dx) for x, y, title in points)
     for place, sample in ordered:
         if sample.interval:
-            yield Interval(place, *sample.interval, f"curve c{colour}")
+            yield Interval(place, *sample.interval, f"curve c{colour}", dx)
         for value in sample.values if 1 < sample.n <= _MOST_SAMPLES else ():
             title = f"{name}: {text(value)}"
-            yield Dot(place, value, f"t{colour} sample", title, 2.0)
+            yield Dot(place, value, f"t{colour} sample", title, 2.5, dx + 4)
 
 
 def _tooltip(fabric: str, sample: Sample, text: Callable[[float], str]) -> str:

@@ -60,7 +60,7 @@ def figure_fault(name: str, *, predicted: bool) -> str:
     return f"{name} is no figure and no place in a fabric's result; figures: {', '.join(COLUMNS)}"
 
 
-def result_figures(mode: Mode, result: str, names: Sequence[str]) -> list[FabricFigures]:
+def result_figures(mode: Mode, result: str | bytes, names: Sequence[str]) -> list[FabricFigures]:
     """Return the figures of each fabric of a result's JSON."""
     rows: list[tuple[model.FabricPrediction | model.FabricResult, str, list[object]]]
     if mode == "predict":
@@ -135,6 +135,9 @@ class RunRecord(ResultPart):
     """Attempts at the run; the last one counts."""
     fabrics: list[FabricFigures]
     """Figures of the run's fabrics; empty if it has failed."""
+    is_planned: bool = True
+    """Whether the last sweep with this folder had the run. Its point is that of an earlier one if
+    not, and no table or picture shows it."""
 
     @property
     def failed(self) -> bool:

@@ -159,8 +159,9 @@ class SweepResult:
             raise SpecError([(str(file), "is not the summary of a sweep")]) from error
         spec = validate(SweepSpec, keys, file)
         seeds = {seed: number for number, seed in enumerate(spec.seeds)}
+        ended = {record.run: record for record in read_records(file.with_name(RECORDS))}
         records = sorted(
-            {record.run: record for record in read_records(file.with_name(RECORDS))}.values(),
+            (record for record in ended.values() if record.is_planned),
             key=lambda record: (record.point, seeds.get(record.seed, 0), record.repetition),
         )
         return cls(spec, made_by, planned, records)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +44,8 @@ os._exit(0)
 """
 """Program that asks the head of a cluster for the cluster's identity."""
 _ASK_S: Final = 30.0
+_CONNECT_S: Final = 10.0
+"""Time for a connection to the head of a cluster. Ray itself tries for minutes."""
 
 
 def load_ray() -> ModuleType:
@@ -102,13 +105,30 @@ def connected(address: str, *, open_cluster: bool = False) -> Iterator[Any]:
     Raises:
         UnsupportedError: No cluster answers there, or one without a token, or Ray isn't installed.
     """
-    where = f"{'this machine' if address == _ANY else address} has no Ray cluster"
+    head = os.environ.get("RAY_ADDRESS", _ANY) if address == _ANY else address
+    where = f"{'this machine' if head == _ANY else head} has no Ray cluster"
     remedy = f"start one with a token, {_VARIABLES}, and `ray start --head`, and join it on other "
     remedy += "machines with `ray start --address HEAD:6379`"
+    if head != _ANY and (reason := _refusal(head)):
+        raise UnsupportedError(f"{where} ({reason}): {remedy}")
     with _session(f"{where}: {remedy}", address=address) as ray:
         if not open_cluster:
             check_token(ray.get_runtime_context().gcs_address)
         yield ray
+
+
+def _refusal(head: str) -> str:
+    """Return why nothing answers at HOST:PORT; empty if something does."""
+    host, _, port = head.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except TimeoutError:
+        return f"no answer within {_CONNECT_S:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    except ValueError:
+        return "is not HOST:PORT"
+    return ""
 
 
 def check_token(head: str) -> None:

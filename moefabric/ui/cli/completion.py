@@ -9,6 +9,7 @@ from moefabric.ui.cli.command import cli_command
 
 _PROGRAM = "moefabric"
 _VARIABLE = "_MOEFABRIC_COMPLETE"
+_NO_SPACE = "    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace\n"
 
 
 @cli_command(
@@ -24,4 +25,7 @@ def completion(context: click.Context, shell: Literal["bash", "zsh", "fish"]) ->
     zsh: put `eval "$(moefabric completion SHELL)"` into ~/.bashrc or ~/.zshrc.
     """
     script = get_completion_class(shell)
-    click.echo(script(context.find_root().command, {}, _PROGRAM, _VARIABLE).source())
+    source = script(context.find_root().command, {}, _PROGRAM, _VARIABLE).source()
+    if shell == "bash":  # the value of `--set KEY=` follows without a space
+        source = source.replace("    return 0\n", f"{_NO_SPACE}    return 0\n")
+    click.echo(source)

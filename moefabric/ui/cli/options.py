@@ -38,7 +38,12 @@ ocs_option = click.option(
 
 settings_option = all_of(
     click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the file."
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=completed("settings"),
+        help="Change a key of the file.",
     ),
     plugins_option,
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from moefabric.api import commands
+from moefabric.core.errors import MoefabricError
 from moefabric.report import formatting
 from moefabric.report.formatting import wrapped
 from moefabric.ui.cli.command import cli_command, json_file_option, json_option
@@ -173,6 +174,8 @@ def sweep(
     if commands.print_json(result.to_json(), as_json):
         click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
         commands.print_renderable(rich_table(means_table(result, _MOST_ROWS)))
+        if baseline := loaded.spec.baseline:
+            click.echo(f"second lines: relative to {baseline} in the same run")
         if (hidden := len(result.points) - _MOST_ROWS) > 0:
             click.echo(f"{hidden} more rows are in sweep.json")
         click.echo(f"{folder / 'report.html'}: {len(result.records)} runs")
@@ -210,10 +213,20 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
         described_lines = chain.from_iterable(lines(fabrics) for lines in described)
         for line in (*described_lines, *remarks.circuit_lines(fabrics), *predicted.notes):
             click.echo(wrapped(line))
+        if line := _duration_line(loaded):
+            click.echo(wrapped(line))
         for fault in faults:
             click.echo(fault)
     if faults:
         sys.exit(commands.INVALID)
+
+
+def _duration_line(experiment: "Experiment") -> str:
+    try:
+        duration = experiment.expected_duration
+    except MoefabricError as error:  # the speed of the machine, which the prediction doesn't need
+        return f"how long `run` takes is not known: {error}"
+    return duration and f"`run` takes {duration} on this machine"
 
 
 def _dispatch_lines(fabrics: Sequence["FabricPrediction"]) -> Iterator[str]:

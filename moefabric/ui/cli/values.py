@@ -3,7 +3,8 @@
 There are none where the names are unknown, for example while no fabric runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -101,6 +102,31 @@ def _keys(context: click.Context, _incomplete: str) -> list[str]:
     return [key.place for kind in kinds for key in KeyReference.of_kind(kind).all()]
 
 
+def _settings(context: click.Context, incomplete: str) -> Iterator[str]:
+    """Yield the keys of the command's file as `--set` has them: with positions in lists, and `=`.
+
+    Keys behind names that the file chooses are left out.
+    """
+    from moefabric.api.key_reference import KeyReference
+
+    typed, sections = re.sub(r"\[\d+\]", "[0]", incomplete), {"": ""}
+    for key in KeyReference.of_kind(_KINDS.get(context.command.name or "", "fabric")).all():
+        around, _, name = key.place.rpartition(".")
+        if around in sections:
+            place = sections[around] + name
+            if f"{place}=".startswith(typed):
+                yield f"{incomplete}{place[len(typed) :]}="
+            if "mapping of names" not in key.type:
+                sections[key.place] = place + ("[0]." if "list of mapping" in key.type else ".")
+
+
+_KINDS: Final = {
+    "run": "experiment",
+    "train": "experiment",
+    "predict": "experiment",
+    "sweep": "sweep",
+}
+"""Kinds of the files of commands; all others take fabrics."""
 _NAMES: Final[Mapping[str, Callable[[click.Context, str], Iterable[str]]]] = {
     "fabrics": lambda _context, _incomplete: running_fabrics(),
     "servers": lambda context, _incomplete: _nodes(context, servers=True),
@@ -111,6 +137,7 @@ _NAMES: Final[Mapping[str, Callable[[click.Context, str], Iterable[str]]]] = {
     "policies": lambda _context, _incomplete: plugin_names(POLICIES),
     "models": _models,
     "keys": _keys,
+    "settings": _settings,
 }
 """Names by their kind, given the context and what is typed."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.units import Scale
-from moefabric.execution.run import run_estimate
+from moefabric.execution.run import expected_duration, run_estimate
 from moefabric.prediction.experiment import ExperimentScale, experiment_scale
 from moefabric.prediction.scaling import ProposedScale
 from tests.support.paths import EXAMPLES
@@ -49,3 +49,9 @@ def test_iterations_take_what_computation_leaves_over_at_the_dilation() -> None:
     slow = experiment_scale(load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES, "bpf")
     assert slow.iterations_s == pytest.approx(40 * exposed_s, rel=0.01), "control times differ"
     assert re.search("about [0-9]+ min", run_estimate(PROTOTYPE, slow))
+
+
+def test_duration_is_expected_without_a_fabric_where_one_is_possible() -> None:
+    run = run_estimate(PROTOTYPE, experiment_scale(PROTOTYPE, EXAMPLES, "bpf"))
+    assert run.endswith(f", {expected_duration(PROTOTYPE, EXAMPLES)}")
+    assert expected_duration(load_experiment(EXAMPLES / "growth.yaml"), EXAMPLES) == ""

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from moefabric import Sweep, SweepResult
 from moefabric.api.sweeps.campaign import SweepProgress, carry_out
@@ -20,6 +21,7 @@ from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.spec import SweepSpec
 from moefabric.core.errors import OutputError, SpecError, UnsupportedError
 from moefabric.core.resource_needs import ResourceNeeds
+from moefabric.ui.cli.main import main
 from tests.support.memory_engine import MemoryEngine
 from tests.support.sweep_runs import EXPERIMENT, RATES, sweep_spec
 
@@ -295,9 +297,56 @@ def test_resume_takes_a_folder_whose_last_record_is_cut(tmp_path: Path) -> None:
     assert len((out / "runs.jsonl").read_bytes().splitlines()) == 4
 
 
-def test_resume_repeats_a_run_whose_result_is_no_longer_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damaged", [b"{\n", b"\xff", None], ids=["cut", "binary", "gone"])
+def test_resume_names_and_repeats_a_run_whose_result_is_no_longer_whole(
+    damaged: bytes | None, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     folder, _, _ = run(sweep_spec(), out)
-    folder.result_file(folder.ordered()[1].run).write_text("")
-    _, carrier, _ = run(sweep_spec(figures=["iteration_s"]), out, resume=True)
-    assert len(carrier.attempts) == 1
+    file = folder.result_file(folder.ordered()[1].run)
+    whole = json.loads(file.read_text())
+    file.unlink()
+    if damaged is not None:
+        file.write_bytes(damaged)
+    _, carrier, lines = run(sweep_spec(), out, resume=True)
+    assert [run for run, _ in carrier.attempts] == [file.stem]
+    assert lines.lines[0] == f"warning: {file} is gone or damaged: its run is repeated"
+    assert json.loads(file.read_text()) == whole
+
+
+def test_resume_of_a_part_keeps_the_results_of_other_runs(tmp_path: Path) -> None:
+    out, part = tmp_path / "out", sweep_spec(grid={RATES: ["400Gb/s"]}, seeds=[2])
+    run(sweep_spec(), out)
+    whole = table(out)
+    folder, carrier, _ = run(part, out, resume=True)
+    assert carrier.attempts == []
+    assert len((out / "runs.jsonl").read_text().splitlines()) == 4
+    assert [row["run"] for row in table(out)] == [*folder.records] * 2
+    result = SweepResult(part, version("moefabric"), 1, folder.ordered())
+    (out / "sweep.json").write_text(json.dumps(result.to_json()))
+    assert SweepResult.load(out).records == result.records
+    _, carrier, _ = run(sweep_spec(), out, resume=True)
+    assert carrier.attempts == []
+    assert table(out) == whole
+
+
+def test_resume_of_other_runs_that_is_stopped_at_once_keeps_the_results(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(sweep_spec(), out)
+    with sweep_folder(out, plan_sweep(sweep_spec(seeds=[9]), tmp_path), resume=True):
+        pass
+    assert run(sweep_spec(), out, resume=True)[1].attempts == []
+
+
+def test_second_lines_of_the_table_are_explained(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    run(sweep_spec(baseline="eps"), out)
+    keys = sweep_spec(baseline="eps").model_dump(mode="json", exclude_unset=True)
+    file.write_text(json.dumps(keys))
+    command = ["sweep", str(file), "--out", str(out), "--resume"]  # all of its runs are there
+    table = CliRunner().invoke(main, command).output
+    assert "x ±" in table
+    assert "\nsecond lines: relative to eps in the same run\n" in table
+    table = CliRunner().invoke(main, [*command, "--set", "baseline=null"]).output
+    assert "second lines" not in table

@@ -129,6 +129,25 @@ def test_equal_curves_are_drawn_on_each_other_and_named() -> None:
     assert "eps = greedy" in [e.text for e in drawn.iter() if e.tag.endswith("text")]
 
 
+def test_curve_that_would_hide_another_is_dashed_and_not_named_as_equal() -> None:
+    drawn, _ = placed([1, 2], eps=[2.0, 3.0], greedy=[2.04, 3.06], static=[1.0, 1.5])
+    lines = [str(e.get("class")) for e in drawn.iter() if str(e.get("class")).startswith("curve ")]
+    assert ["null" in line for line in lines] == [False, True, False]
+    assert not any(" = " in (e.text or "") for e in drawn.iter())
+
+
+def test_intervals_and_runs_at_one_place_stand_beside_each_other() -> None:
+    names = [f"f{number}" for number in range(3)]
+    records = [record(0, {}, dict.fromkeys(names, 2.0 + k / 10)) for k in range(3)]
+    (picture,) = sweep_pictures(point_fabrics(records, ["iteration_s"]), [], ["iteration_s"])
+    drawn = ET.fromstring(picture.svg)
+    bars = [str(e.get("d")) for e in drawn.iter() if str(e.get("class")).startswith("curve ")]
+    xs = [float(bar[1:].split()[0]) for bar in bars]
+    assert [b - a for a, b in pairwise(xs)] == [8, 8]
+    dots = [e for e in drawn.iter() if str(e.get("class")).endswith(" sample")]
+    assert {float(dot.get("cx") or "nan") for dot in dots} == {x + 4 for x in xs}
+
+
 def test_page_is_one_file_that_lists_failures(tmp_path: Path) -> None:
     page = sweep_page(summary(baseline="eps"))
     assert "2.100 s ± 248.4 ms" in page

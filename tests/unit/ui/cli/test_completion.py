@@ -1,6 +1,7 @@
 """`moefabric completion`: scripts for shells, and the values that they offer."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,33 @@ def test_bash_accepts_its_script(tmp_path: Path) -> None:
     ask = f"source {script} && complete -p moefabric"
     done = subprocess.run(["bash", "-c", ask], check=True, capture_output=True, text=True)
     assert done.stdout == "complete -o nosort -F _moefabric_completion moefabric\n"
+
+
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_set_offers_no_key_behind_a_name_that_the_file_chooses(command: str) -> None:
+    keys = offered(command, "--set", "")
+    prefix = "wiring." if command == "run" else ""
+    assert f"{prefix}servers=" in keys
+    assert not any(key.startswith(f"{prefix}servers.") for key in keys)
+    assert offered(command, "--set", "nokey") == []
+
+
+def test_bash_leaves_no_space_behind_a_key(tmp_path: Path) -> None:
+    """A shell that is told to press the tabulator and then to print its line."""
+    script = tmp_path / "moefabric.bash"
+    program = Path(sys.executable).with_name("moefabric")
+    text = CliRunner().invoke(main, ["completion", "bash"]).output
+    script.write_text(text.replace("=bash_complete $1", f"=bash_complete {program}"))
+    typed = f"source {script}\nPS1=\nmoefabric run --set training.itera\t1 --set gating.noi\t0"
+    shell = subprocess.run(
+        ["bash", "--norc", "--noprofile", "-i"],
+        input=f"{typed}\x01echo got: \nexit\n",
+        env={"PATH": "/usr/bin:/bin", "TERM": "dumb", "HISTFILE": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "got: moefabric run --set training.iterations=1 --set gating.noise=0" in shell.stdout
 
 
 @pytest.mark.usefixtures("two_running")
@@ -63,6 +91,14 @@ def test_values_are_those_of_the_running_fabric(words: list[str], values: list[s
         (["explain", "wiring.regions.ocs.se"], "wiring.regions.ocs.settle"),
         (["schema", "ocs"], "ocs-profile"),
         (["trace", "in"], "info"),
+        (["run", "x.yaml", "--set", "training.it"], "training.iterations="),
+        (["predict", "--set", "wiring.n"], "wiring.nic_rate="),
+        (["train", "--set", "fabrics[12].po"], "fabrics[12].policy="),
+        (["run", "--set", "wiring.regions[0].ocs.se"], "wiring.regions[0].ocs.settle="),
+        (["run", "--set", "fabr"], "fabrics[0].policy="),
+        (["up", "--set", "fabric=mine", "--set", "nic"], "nic_rate="),
+        (["perf", "--set", "nic"], "nic_rate="),
+        (["sweep", "--set", "re"], "repetitions="),
     ],
 )
 def test_values_without_a_fabric(

@@ -1,8 +1,11 @@
 """`moefabric predict`: its table is whole in 80 columns and in a pipe, and its notes."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from moefabric.ui.cli.main import main
@@ -50,6 +53,20 @@ def test_gating_of_decoding_says_that_a_backward_pass_is_included() -> None:
         "deepseek-decode: an iteration holds a backward pass, since moefabric models training only"
     )
     assert note in " ".join(text.split())
+
+
+def test_duration_of_a_run_is_said_below_the_table() -> None:
+    last = predicted().splitlines()[-1]
+    assert re.fullmatch("`run` takes about [0-9.]+ (s|min|h) on this machine", last)
+
+
+def test_speed_of_the_machine_that_can_not_be_read_hides_no_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "machine.json"
+    file.write_text("{")
+    monkeypatch.setenv("MOEFABRIC_MACHINE", str(file))
+    assert "how long `run` takes is not known: " in " ".join(predicted().split())
 
 
 def test_optical_nics_of_an_eps_and_more_nics_than_gpus_are_said() -> None:
