@@ -62,13 +62,14 @@ def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: Path | None
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
-    from moefabric import CircuitSet, DemandMatrix, policy_named
+    from moefabric import CircuitSet, DemandMatrix
+    from moefabric.config.guarded_policy import guarded_policy, policy_faults
     from moefabric.planner import plan as planner
 
     if degree + electrical == 0:
         message = "servers without NICs reach nobody: give each server a NIC"
         raise SpecError([("--degree, --electrical", message)])
-    chosen = policy_named(policy)
+    chosen = guarded_policy(policy)
     rows = read_demand(demand)
     servers = tuple(f"s{i}" for i in range(len(rows)))
     ocs = Ocs("ocs0", max(2, len(servers) * degree)) if degree else None
@@ -79,7 +80,10 @@ def plan(
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
     other_path = "over other servers" if fabric.patch_panel else "by the EPS"
-    print_result(result.to_json(), _lines(result, other_path), as_json=as_json)
+    document = result.to_json()
+    if faults := policy_faults(chosen):
+        raise SpecError([("", fault) for fault in faults])
+    print_result(document, _lines(result, other_path), as_json=as_json)
 
 
 def _lines(plan: "Plan", other_path: str) -> Iterator[str]:

@@ -18,6 +18,36 @@ def moefabric(*words: object) -> Result:
     return CliRunner().invoke(main, list(map(str, words)))
 
 
+FAULTY = faulty_policies.__name__
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("Raising", "failed: ValueError: no idea, {file}:"),
+        ("Leaving", "failed: SystemExit: 0, {file}:"),
+        (
+            "Doubling",
+            "failed: CircuitConflictError: more than one circuit would end at s0/o0, {file}:",
+        ),
+        ("Electrical", "failed: ValueError: s0/e0~s1/o0: s0/e0 is not an optical NIC, {file}:"),
+        ("Undivided", "failed: TypeError: split() returned NoneType, not a Split, {file}:"),
+        ("Foreign", "failed: ValueError: s77/o0, s78/o0: not an optical NIC of r0, {file}:"),
+        ("Factless", "fails: ValueError: no fact, {file}:"),
+        ("UNORDERED", "failed: TypeError: order returned NoneType, not pairs of servers, {file}:"),
+        ("BESIDE_ITSELF", "failed: ValueError: order returned the pair (0, 0); a pair is two"),
+    ],
+)
+def test_plan_by_a_policy_that_fails_is_one_line(name: str, fault: str) -> None:
+    demand = EXAMPLES / "data/demand-4x4.json"
+    plan = "plan", "--demand", demand, "--degree", "3", "--policy"
+    refused = moefabric(*plan, f"{FAULTY}:{name}")
+    assert refused.exit_code == 1
+    (line,) = refused.output.splitlines()
+    assert line.startswith("moefabric: policy")
+    assert fault.format(file=faulty_policies.__file__) in line
+
+
 def test_list_shows_what_each_policy_is() -> None:
     rows = {row["name"]: row for row in json.loads(moefabric("policy", "list", "--json").output)}
     assert rows["joint-multihop"]["forwards"]
