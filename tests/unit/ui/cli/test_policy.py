@@ -1,6 +1,7 @@
 """`moefabric policy`: the list, a new package and the check of policies."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,39 @@ def test_name_that_cannot_be_taken_is_refused(tmp_path: Path, name: str, message
     refused = moefabric("policy", "new", name, "--folder", tmp_path)
     assert refused.exit_code == 1
     assert message in refused.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_new_package_makes_no_folder_far_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "typo"
+    refused = moefabric("policy", "new", "hottest-first", "--folder", folder)
+    assert refused.exit_code == 2
+    assert f"there is no folder {folder}: make it by `mkdir -p {folder}`" in refused.output
+    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    assert moefabric("policy", "new", "hottest-first", "--folder", "typo").exit_code == 0
+    assert (folder / "hottest-first" / "README.md").exists()
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev/null"])
+def test_new_package_where_nothing_can_be_written_is_refused(folder: str) -> None:
+    refused = moefabric("policy", "new", "hottest-first", "--folder", folder)
+    assert refused.exit_code == 2
+    assert f"{folder}/hottest-first: " in refused.output.splitlines()[-1]
+
+
+def test_new_package_without_room_is_not_written_in_part(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))  # bytes: less than its largest file
+    try:
+        refused = moefabric("policy", "new", "hottest-first", "--folder", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert refused.exit_code == 1
+    (line,) = refused.output.splitlines()
+    assert line.startswith(f"moefabric: {tmp_path}/hottest-first: File too large; free some room")
     assert not list(tmp_path.iterdir())
 
 
