@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from moefabric.ui.cli.main import main
 from tests.support import faulty_policies
-from tests.support.paths import EXAMPLES
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 
 def moefabric(*words: object) -> Result:
@@ -57,9 +57,12 @@ def test_list_shows_what_each_policy_is() -> None:
     assert len(moefabric("policy", "list").output.splitlines()) == 1 + len(rows)
 
 
-def test_new_package_passes_its_own_test_and_the_check(
+def test_new_package_in_a_checkout_passes_its_own_test_and_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    configuration = (REPOSITORY / "pyproject.toml").read_text()
+    assert "-p_hypothesis_pytestplugin" in configuration, "which runs need not"
+    (tmp_path / "pyproject.toml").write_text(configuration.replace("hypothesis", "not_installed"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     made = moefabric("policy", "new", "best-pairs", "--folder", tmp_path)
     assert made.exit_code == 0, made.output
