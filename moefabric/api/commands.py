@@ -138,12 +138,12 @@ def check_writable(*files: Path | None) -> None:
         folder = file.absolute().parent
         if folder.exists() and not folder.is_dir():
             raise click.UsageError(f"{file}: {folder} is no folder")
-        is_here = folder.parent.resolve().is_relative_to(Path.cwd())
-        missing = folder.parent if not folder.parent.is_dir() else folder
-        if not missing.exists() and not (is_here and missing == folder):
-            remedy = f"make it by `mkdir -p {file.parent}`"
-            raise click.UsageError(f"{file}: there is no folder {missing}: {remedy}")
         try:
+            is_here = folder.parent.resolve().is_relative_to(Path.cwd())
+            missing = folder.parent if not folder.parent.is_dir() else folder
+            if not missing.exists() and not (is_here and missing == folder):
+                remedy = f"make it by `mkdir -p {file.parent}`"
+                raise click.UsageError(f"{file}: there is no folder {missing}: {remedy}")
             file.parent.mkdir(exist_ok=True)
             if file.is_dir():
                 raise IsADirectoryError(EISDIR, strerror(EISDIR))

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
-from moefabric.planner.laws import LAWS, Law, Situation, situations, tried
+from moefabric.planner.laws import LAWS, CallError, Law, Situation, Trial, situations, tried
 from moefabric.planner.policy import Policy
-from moefabric.report.formatting import wrapped
+from moefabric.report.formatting import counted, wrapped
 
 SERVERS: Final = (2, 3, 4, 5, 8, 16)
 """Servers of the regions in which laws are tried."""
@@ -75,7 +75,7 @@ class PolicyReport:
         for result in self.laws:
             yield _line(result.text, result.outcome, result.law)
             if result.breaches:
-                yield _line(f"{result.breaches} times; first: {result.first}")
+                yield _line(f"{counted(result.breaches, 'time')}; first: {result.first}")
             elif 0 < result.tried < self.situations:
                 yield _line(f"tried in {result.tried} of them: the other trials ended before")
         if self.seconds:
@@ -127,7 +127,11 @@ def check_policy(
     report = PolicyReport(str(policy.name), len(cases), laws, {})
     if not report.keeps_all_laws:
         return report
-    return replace(report, seconds=dict(_times(policy, timed_servers, seed)))
+    try:
+        return replace(report, seconds=dict(_times(policy, timed_servers, seed)))
+    except CallError as error:
+        calls = replace(laws[0], outcome="broken", breaches=1, first=str(error))
+        return replace(report, laws=(calls, *laws[1:]))
 
 
 def _law_result(law: Law, trials: int, breaches: int, first: str) -> LawResult:
@@ -145,7 +149,10 @@ def _times(policy: Policy, servers: Sequence[int], seed: int) -> Iterator[tuple[
             continue
         every = situations(size, seed, forwarding=bool(policy.forwards))
         situation = next(one for one in every if one.kind == _TIMED_KIND)
-        took_s = _least_s(policy, situation)
+        try:
+            took_s = _least_s(policy, situation)
+        except CallError as error:
+            raise CallError(f"{error} ({situation})") from error
         yield size, took_s
 
 
@@ -153,11 +160,8 @@ def _least_s(policy: Policy, situation: Situation) -> float:
     """Return the least seconds of some calls; one call if that is long."""
     least = float("inf")
     for _ in range(_CALLS):
-        started_s = perf_counter()
-        circuits = policy.circuits(
-            situation.fabric, situation.region, situation.demand, situation.lit
-        )
-        policy.split(situation.fabric, situation.demand, circuits)
+        trial, started_s = Trial(policy, situation), perf_counter()
+        trial.divide(situation.demand, trial.circuits)
         least = min(least, perf_counter() - started_s)
         if least > _LONGEST_S / _CALLS:
             break

@@ -18,11 +18,18 @@ from moefabric.config.plugins import POLICIES, built_in_names
 from moefabric.config.policies import policy_named
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import SpecError, code_place
+from moefabric.core.errors import SpecError, fault_text
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.laws import byte_faults, light_faults, port_faults, service_faults
+from moefabric.planner.laws import (
+    byte_faults,
+    code_of,
+    light_faults,
+    port_faults,
+    returned,
+    service_faults,
+)
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.policy import EpsOnly, Policy
 
@@ -92,28 +99,30 @@ class GuardedPolicy:
 
         def choose() -> CircuitSet:
             chosen = self.policy.circuits(fabric, region, demand, current)
-            if not isinstance(chosen, CircuitSet):
-                raise TypeError(f"circuits() returned {type(chosen).__name__}, not a CircuitSet")
+            chosen = returned("circuits", CircuitSet, chosen)
             _refuse(port_faults(fabric, region, chosen))
             _refuse(service_faults(fabric, chosen))
             return chosen
 
-        return self._guarded(choose, CircuitSet, fabric)
+        return self._guarded("circuits", choose, CircuitSet, fabric)
 
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Split as the policy does, or send all bytes over the EPS if it fails."""
 
         def divide() -> Split:
-            split = self.policy.split(fabric, demand, circuits)
-            if not isinstance(split, Split):
-                raise TypeError(f"split() returned {type(split).__name__}, not a Split")
+            split = returned("split", Split, self.policy.split(fabric, demand, circuits))
             _refuse(byte_faults(demand, split))
             _refuse(light_faults(fabric, circuits, split))
             return split
 
-        return self._guarded(divide, lambda: EpsOnly().split(fabric, demand, circuits), fabric)
+        def over_eps() -> Split:
+            return EpsOnly().split(fabric, demand, circuits)
 
-    def _guarded(self, call: Callable[[], T], instead: Callable[[], T], fabric: Fabric) -> T:
+        return self._guarded("split", divide, over_eps, fabric)
+
+    def _guarded(
+        self, method: str, call: Callable[[], T], instead: Callable[[], T], fabric: Fabric
+    ) -> T:
         if self._faults.timeouts >= _MOST_TIMEOUTS:
             return instead()
         try:
@@ -122,11 +131,9 @@ class GuardedPolicy:
         except TimeIsUpError:
             self._faults.timeouts += 1
             why = f"it took longer than {self.limit_s:g} s"
-        except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
-            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            if place := code_place(error):
-                why += f", {place}"
-        fault = f"policy {self.reference} failed: {' '.join(why.split())}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a policy of others may raise anything
+            why = fault_text(error, code_of(self.policy, method))
+        fault = f"policy {self.reference} failed: {why}"
         if not fabric.leaves:
             raise SpecError([("", f"{fault}; there is no EPS to take its bytes")])
         if fault not in self._faults.texts:

@@ -30,7 +30,7 @@ from inspect import get_annotations, isclass, isfunction
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, fault_text
 from moefabric.core.ocs_dialect import OcsDialect
 from moefabric.core.transport import Transport
 
@@ -99,9 +99,11 @@ def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any
     if ":" in reference:
         _check_made(group, reference, protocol)
     part = _loaded(group, reference)
-    if protocol is not None and (
-        missing := [name for name in _members(protocol) if not hasattr(part, name)]
-    ):
+    with _failures_named(group, reference, type(part).__module__):
+        missing = (
+            [name for name in _members(protocol) if not hasattr(part, name)] if protocol else []
+        )
+    if protocol is not None and missing:
         lacks = f"{reference!r} has no {', '.join(missing)}"
         remedy = f"a {GROUPS[group]} has the members of {_full_name(protocol)}"
         raise SpecError([(GROUPS[group], f"{lacks}: {remedy}")])
@@ -328,8 +330,8 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
         with _current_folder_on_path():
             yield
     except (Exception, SystemExit) as error:  # code of others may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise SpecError([(GROUPS[group], f"{reference!r}: {module} fails: {reason}")]) from error
+        fault = f"{reference!r}: {module} fails: {fault_text(error)}"
+        raise SpecError([(GROUPS[group], fault)]) from error
 
 
 @contextmanager

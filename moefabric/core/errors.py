@@ -21,10 +21,11 @@ MoefabricError
 
 import re
 from collections.abc import Iterable, Sequence
+from inspect import unwrap
 from traceback import walk_tb
-from typing import Final
+from typing import Any, Final
 
-_LIBRARIES: Final = {"moefabric", "functools", "numpy", "scipy"}
+_LIBRARIES: Final = {"moefabric", "functools", "importlib", "numpy", "scipy"}
 """Packages that call code of others on behalf of this one."""
 
 
@@ -221,6 +222,29 @@ def code_place(error: BaseException) -> str:
     for frame, line in walk_tb(error.__traceback__):
         caller = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         package = package or ("" if caller in _LIBRARIES else caller)
-        if caller == package:
+        if caller == package and not frame.f_code.co_filename.startswith("<"):  # generated
             place = f"{frame.f_code.co_filename}:{line}"
     return place
+
+
+def fault_text(error: BaseException, called: object = None) -> str:
+    """Return an exception in code of others as one line: its type, its message and a place.
+
+    Args:
+        called: What was called there. Where it is defined is the place of an exception that comes
+            from elsewhere, such as one about what it returned.
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    place = code_place(error) or _definition_place(called)
+    return " ".join((f"{text}, {place}" if place else text).split())
+
+
+def _definition_place(called: object) -> str:
+    """Return where a function of others, or the class of an object that is called, is defined."""
+    function: Any = unwrap(getattr(called, "func", called))  # type: ignore[arg-type]
+    if callable(function) and not hasattr(function, "__code__"):
+        function = function.__call__
+    code, module = getattr(function, "__code__", None), getattr(function, "__module__", "")
+    if code is None or module.partition(".")[0] in _LIBRARIES:
+        return ""
+    return f"{code.co_filename}:{code.co_firstlineno}"

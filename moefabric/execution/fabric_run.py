@@ -36,6 +36,7 @@ from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
+from moefabric.report.formatting import counted
 from moefabric.report.summary import FabricSummary
 from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
@@ -250,10 +251,10 @@ class RunContext:
             if failure.kind is FailureKind.LIGHT
             for name in failure.what
         ]
-        remarks = list(policy_faults(self.policy))
+        remarks, faults = list[str](), list(policy_faults(self.policy))
         if self.controllers is not None and self.wiring is not None:
-            remarks = [*self.wiring.remarks, *self.setup.scale.remarks[choice.name], *remarks]
-            remarks += self.controllers.faults.get(choice.policy, ())
+            remarks = [*self.wiring.remarks, *self.setup.scale.remarks[choice.name]]
+            faults += self.controllers.faults.get(choice.policy, ())
         result = fabric_result.summed_outcomes(
             fabric_result.wiring_summary(fabric),
             choice.name,
@@ -276,6 +277,7 @@ class RunContext:
             paced=self.paced,
             cpu_idle=replay.idle,
         )
+        result = fabric_result.with_findings(result, reasons.CIRCUMSTANCE.judge_each(faults))
         result = fabric_result.with_cost_and_failures(
             result, fabric, replay.failures, replay.failed
         )
@@ -438,16 +440,19 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     if context.run_dir is not None:
         wrong += lifecycle.deviations(fabric.name)[:_MOST_DEVIATIONS]
     result = fabric_result.with_findings(result, reasons.WRONG_TESTBED.judge_each(wrong))
-    counted = uplink_payload(*replay.queues) if replay.queues else None
+    payload = uplink_payload(*replay.queues) if replay.queues else None
     sent = [*result.collectives, *result.transfers]
-    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, counted), "links": replay.links}
+    update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, payload), "links": replay.links}
     if replay.queues and drops_packets(fabric):
         update["queues"] = link_readings.queue_drops(queue_room(fabric), *replay.queues)
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)
-    verdict = result.fidelity.verdict
-    context.setup.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
+    first, more = result.fidelity.reasons[:1], len(result.fidelity.reasons) - 1
+    words = [f"{outcome}, verdict {result.fidelity.verdict}", *first]
+    if more > 0:
+        words.append(f"and {counted(more, 'more reason')}")
+    context.setup.reporter.show_message(f"{choice.name}: {'; '.join(words)}")
     return result
 
 

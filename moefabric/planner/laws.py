@@ -5,21 +5,23 @@ be lost. A breach that only makes plans slow is reported as advice.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import isclose, isfinite
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from moefabric.core.circuits import CircuitConflictError, CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
-from moefabric.core.errors import code_place
+from moefabric.core.errors import fault_text
 from moefabric.core.flows import Split
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array
+from moefabric.planner.pair_order import PairOrderPolicy
 from moefabric.planner.plan import Plan
 from moefabric.planner.policy import EpsOnly, Policy
 
@@ -27,6 +29,8 @@ _ROUNDING: Final = 1e-9
 _NIC_RATE_BPS: Final = 100e9
 _MESSAGE_BYTES: Final = 1e8
 """Mean bytes of a pair of servers in a situation."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,30 +61,67 @@ class Situation:
         return f"{len(fabric.servers)} servers of {nics}{out}, demand {self.kind}"
 
 
+class CallError(Exception):
+    """A policy raised an exception, or returned something else than circuits or a split."""
+
+
+@contextmanager
+def calling(policy: Policy, method: str) -> Iterator[None]:
+    """Turn what a policy's method raises into a CallError, which names the place."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # a policy of others may raise anything
+        raise CallError(fault_text(error, code_of(policy, method))) from error
+
+
+def code_of(policy: Policy, method: str) -> object:
+    """Return the code that a policy's author wrote for a method: an order of pairs, or itself."""
+    if method == "circuits" and isinstance(policy, PairOrderPolicy):
+        return policy.order
+    return getattr(policy, method)
+
+
+def returned(method: str, kind: type[T], result: object) -> T:
+    """Return what a policy's method returned; raises TypeError if it is of another type."""
+    if not isinstance(result, kind):
+        raise TypeError(f"{method}() returned {type(result).__name__}, not a {kind.__name__}")
+    return result
+
+
 class Trial:
     """A policy in a situation. Circuits and split are computed once, when a law first needs them.
 
     Args:
         situation: Arguments of the policy's calls.
+
+    Raises:
+        CallError: From each call of the policy that fails.
     """
 
     def __init__(self, policy: Policy, situation: Situation) -> None:
         self.policy, self.situation = policy, situation
 
-    def choose(self, demand: DemandMatrix | None = None, lit: CircuitSet | None = None) -> Any:
+    def choose(
+        self, demand: DemandMatrix | None = None, lit: CircuitSet | None = None
+    ) -> CircuitSet:
         """Return the policy's choice, for another demand or other lit circuits if given."""
         situation = self.situation
         demand = situation.demand if demand is None else demand
         lit = situation.lit if lit is None else lit
-        return self.policy.circuits(situation.fabric, situation.region, demand, lit)
+        with calling(self.policy, "circuits"):
+            chosen = self.policy.circuits(situation.fabric, situation.region, demand, lit)
+            return returned("circuits", CircuitSet, chosen)
+
+    def divide(self, demand: DemandMatrix, circuits: CircuitSet) -> Split:
+        """Return the policy's split."""
+        with calling(self.policy, "split"):
+            split = self.policy.split(self.situation.fabric, demand, circuits)
+            return returned("split", Split, split)
 
     @cached_property
     def circuits(self) -> CircuitSet:
-        """The circuits that the policy chooses; raises TypeError if it returns something else."""
-        chosen = self.choose()
-        if not isinstance(chosen, CircuitSet):
-            raise TypeError(f"circuits() returned {type(chosen).__name__}, not a CircuitSet")
-        return chosen
+        """The circuits that the policy chooses."""
+        return self.choose()
 
     @cached_property
     def plan(self) -> Plan:
@@ -90,11 +131,10 @@ class Trial:
 
     @cached_property
     def split(self) -> Split:
-        """The split over these circuits; raises TypeError if it is something else."""
-        split = self.plan.split
-        if not isinstance(split, Split):
-            raise TypeError(f"split() returned {type(split).__name__}, not a Split")
-        return split
+        """The split over these circuits."""
+        plan = self.plan
+        with calling(self.policy, "split"):
+            return returned("split", Split, plan.split)
 
 
 def port_faults(fabric: Fabric, region: Region, circuits: CircuitSet) -> Iterator[str]:
@@ -160,7 +200,9 @@ class Law:
 def _matching(trial: Trial) -> Iterator[str]:
     try:
         _ = trial.circuits
-    except CircuitConflictError as error:
+    except CallError as error:
+        if not isinstance(error.__cause__, CircuitConflictError):
+            raise
         yield str(error)
 
 
@@ -175,8 +217,7 @@ def _deterministic(trial: Trial) -> Iterator[str]:
     copy = DemandMatrix(demand.servers, demand.array.tolist())
     if trial.choose(copy) != trial.circuits:
         yield "an equal demand gives other circuits"
-    again = trial.policy.split(trial.situation.fabric, copy, trial.circuits)
-    if again != trial.split:
+    if trial.divide(copy, trial.circuits) != trial.split:
         yield "an equal demand over equal circuits gives another split"
     if demand.array.tolist() != copy.array.tolist():
         yield "the demand was changed"
@@ -193,10 +234,10 @@ def _future(trial: Trial) -> Iterator[str]:
     situation = trial.situation
     circuits, split = trial.circuits, trial.split
     later = DemandMatrix(situation.demand.servers, situation.demand.array[::-1, ::-1])
-    trial.policy.split(situation.fabric, later, trial.choose(later, circuits))
+    trial.divide(later, trial.choose(later, circuits))
     if trial.choose() != circuits:
         yield "circuits of a demand are others once a later demand was seen"
-    if trial.policy.split(situation.fabric, situation.demand, circuits) != split:
+    if trial.divide(situation.demand, circuits) != split:
         yield "the split of a demand is another once a later demand was seen"
 
 
@@ -214,7 +255,15 @@ def _eps_only(trial: Trial) -> Iterator[str]:
         yield f"predicted {trial.plan.predicted_s:g} s, without circuits {eps.predicted_s:g} s"
 
 
+_CALLS: Final = Law(
+    "calls",
+    "circuits() returns a CircuitSet, split() a Split, and neither raises",
+    lambda _: iter(()),
+)
+"""Any law's trial shows whether it is kept."""
+
 LAWS: Final = (
+    _CALLS,
     Law("matching", "each NIC ends at most one circuit", _matching),
     Law(
         "ports",
@@ -249,20 +298,23 @@ LAWS: Final = (
 def tried(policy: Policy, situation: Situation) -> Iterator[tuple[Law, list[str]]]:
     """Yield the laws that are tried on a policy in a situation, each with its faults.
 
-    An exception that a policy raises breaks the law that was being tried, and ends the trial, as do
-    circuits that are no matching: the laws after it are not tried.
+    A call that fails breaks the law of calls and ends the trial, as do circuits that are no
+    matching: the law that needed the call, and those after it, are not tried.
     """
     trial = Trial(policy, situation)
-    for law in LAWS:
+    for law in LAWS[1:]:
         try:
             faults = list(law.faults(trial))
-        except Exception as error:  # noqa: BLE001 - a policy of others may raise anything
-            place = code_place(error)
-            yield law, [f"{type(error).__name__}: {error}{f', {place}' if place else ''}"]
+        except CallError as error:
+            yield _CALLS, [str(error)]
+            return
+        except Exception as error:  # noqa: BLE001 - no law foresees all that a policy may return
+            yield law, [fault_text(error)]
             return
         yield law, faults
         if faults and law.name == "matching":
             return
+    yield _CALLS, []
 
 
 def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:

@@ -13,13 +13,14 @@ from moefabric.planner.nic_assignment import assign_nics, usable_ports
 from moefabric.planner.policy import PolicyTraits
 
 Pair = tuple[int, int]
-"""Two servers by their position in the region, the lesser first."""
+"""Two servers by their position in the region, the first of which is 0, in either order."""
 
 PairOrder = Callable[[Array, Sequence[int]], list[Pair]]
 """Orders pairs of servers.
 
 The arguments are the bytes that each pair owes, both directions together [server, server], and the
-usable optical NICs of each server. The result has one entry for each circuit.
+usable optical NICs of each server. The result has one entry for each circuit; a pair that is
+repeated gets parallel circuits.
 """
 
 
@@ -51,12 +52,35 @@ class PairOrderPolicy(PolicyTraits):
     def circuits(
         self, fabric: Fabric, region: Region, demand: DemandMatrix, current: CircuitSet
     ) -> CircuitSet:
-        """Choose the circuits in the order of the pairs, unless lit ones stay."""
+        """Choose the circuits in the order of the pairs, unless lit ones stay.
+
+        Raises:
+            TypeError: If the order is no iterable.
+            ValueError: If it has what isn't two different servers of the region.
+        """
         if self.stays and current:
             return current
         ports = usable_ports(fabric, region)
-        pairs = affordable_pairs(self.order(demand.symmetric(), ports), ports)
+        ordered = _checked(self.order(demand.symmetric(), ports), len(ports))
+        pairs = affordable_pairs(ordered, ports)
         return assign_nics(fabric, region, circuit_counts(len(ports), pairs), current)
+
+
+def _checked(order: Iterable[Pair], servers: int) -> list[Pair]:
+    """Return the pairs of an order, which others may have written."""
+    if not isinstance(order, Iterable):
+        raise TypeError(f"order returned {type(order).__name__}, not pairs of servers")
+    positions, pairs = range(servers), list(order)
+    for pair in pairs:
+        try:
+            i, j = pair
+            is_pair = positions[i] == i != j == positions[j]  # -1 is no position
+        except (TypeError, ValueError, IndexError):
+            is_pair = False
+        if not is_pair:
+            allowed = f"a pair is two different positions from 0 to {servers - 1}"
+            raise ValueError(f"order returned the pair {pair!r}; {allowed}")
+    return pairs
 
 
 def pairs_by_demand(demand: Array) -> list[tuple[float, int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Split
 from moefabric.planner.mixnet import SPILL
+from moefabric.planner.pair_order import PairOrderPolicy
 from moefabric.planner.policy import PolicyTraits
 
 
@@ -61,6 +62,57 @@ class Losing(Raising):
                 for share in shares
             )
         )
+
+
+class Doubling(Raising):
+    """Ends two circuits at one NIC."""
+
+    def circuits(self, *_: Any) -> CircuitSet:
+        return CircuitSet.of(["s0/o0~s1/o0", "s0/o0~s2/o0"])
+
+
+class Electrical(Raising):
+    """Ends a circuit at an electrical NIC."""
+
+    def circuits(self, *_: Any) -> CircuitSet:
+        return CircuitSet.of(["s0/e0~s1/o0"])
+
+
+class Leaving(Raising):
+    """Ends the program."""
+
+    def circuits(self, *_: Any) -> CircuitSet:
+        raise SystemExit(0)
+
+
+class Undivided(Raising):
+    """Returns no split."""
+
+    def circuits(self, *_: Any) -> CircuitSet:
+        return CircuitSet()
+
+    def split(self, *_: Any) -> Split:
+        return None  # type: ignore[return-value]
+
+
+class Factless:
+    """Raises an exception when it is asked for a fact."""
+
+    name = "factless"
+    reconfigures = splits_by_demand = suits_patch_panel = False
+    circuits, split = Raising.circuits, Raising.split
+
+    @property
+    def forwards(self) -> bool:
+        raise ValueError("no fact")
+
+
+def no_order(_demand: object, _ports: object) -> Any:
+    return None
+
+
+UNORDERED = PairOrderPolicy("unordered", no_order)
+BESIDE_ITSELF = PairOrderPolicy("beside-itself", lambda _demand, _ports: [(0, 0)])
 
 
 class Sound(Raising):

@@ -66,6 +66,7 @@ def judge(
         timing += _timing(kind, measured.errors[kind], summary, paced=paced)
     timing += _links(measured, paced=paced)
     all_findings = [
+        *_changes(measured),  # first, since they explain times
         *timing,
         *_samples(measured),
         *_tail(reasons.LATENESS, measured.lateness, "late starts of agents"),
@@ -76,7 +77,6 @@ def judge(
         *_dark_distribution(measured),
         *_cpu(measured.cpu_idle, timing),
         *findings,
-        *_changes(measured),
         *_repetitions(measured, mtu, paced=paced),
         *_losses(measured),
         *_control(measured),
@@ -204,13 +204,13 @@ def _changes(measured: FabricMeasurements) -> Iterator[RunFinding]:
     """Yield the findings on reconfigurations that failed, or left circuits dark."""
     failed, dark = measured.failed_changes, measured.dark_changes
     count = sum(measured.requests.values())
-    for region, requests in measured.requests.items():
-        if requests and measured.refusals.get(region, 0) == requests:
-            yield from reasons.ALL_REFUSED.judge(requests, place=region)
     distinct = list(dict.fromkeys(failed))
     more = len(distinct) - MOST_NAMES
     place = "; ".join([*distinct[:MOST_NAMES], *([f"and {more} more"] if more > 0 else [])])
     yield from reasons.FAILED_CHANGES.judge(len(failed), count=count, place=place)
+    for region, requests in measured.requests.items():
+        if requests and measured.refusals.get(region, 0) == requests:
+            yield from reasons.ALL_REFUSED.judge(requests, place=region)
     yield from reasons.DARK_CHANGES.judge(len(dark), count=count, place="".join(dark[:1]))
 
 

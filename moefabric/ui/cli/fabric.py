@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moefabric.api.commands import FILE, print_result
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
@@ -224,12 +224,12 @@ def light(
     else:
         change = lab.light(*circuits, demand=rows, **choice)
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
+    if change.policy_fault:
+        raise ControlError(change.policy_fault)
 
 
 def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
-    if change.policy_fault:
-        yield change.policy_fault
     if change.dark:
         yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3

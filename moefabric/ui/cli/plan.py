@@ -6,15 +6,17 @@ import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from moefabric import Eps, Fabric, Ocs, Region, SpecError, rate_text
-from moefabric.api.commands import FILE, print_result
+from moefabric.api.commands import FILE, check_writable, print_result
 from moefabric.config.demand_file import read_demand
 from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
+from moefabric.runtime.atomic_file import output_error
 from moefabric.ui.cli.command import cli_command, cli_group, completed, json_option
 from moefabric.ui.cli.options import parse_option, policy_option, positive_rate
 
@@ -62,13 +64,14 @@ def plan(
     demand: Path, degree: int, electrical: int, nic_rate: float, policy: str, as_json: Path | None
 ) -> None:
     """Print circuits, split and predicted completion time for a demand. Needs no root."""
-    from moefabric import CircuitSet, DemandMatrix, policy_named
+    from moefabric import CircuitSet, DemandMatrix
+    from moefabric.config.guarded_policy import guarded_policy, policy_faults
     from moefabric.planner import plan as planner
 
     if degree + electrical == 0:
         message = "servers without NICs reach nobody: give each server a NIC"
         raise SpecError([("--degree, --electrical", message)])
-    chosen = policy_named(policy)
+    chosen = guarded_policy(policy)
     rows = read_demand(demand)
     servers = tuple(f"s{i}" for i in range(len(rows)))
     ocs = Ocs("ocs0", max(2, len(servers) * degree)) if degree else None
@@ -79,7 +82,10 @@ def plan(
     matrix = DemandMatrix(fabric.servers, rows)
     result = planner.plan(fabric, fabric.regions[0], matrix, chosen, CircuitSet())
     other_path = "over other servers" if fabric.patch_panel else "by the EPS"
-    print_result(result.to_json(), _lines(result, other_path), as_json=as_json)
+    document = result.to_json()
+    if faults := policy_faults(chosen):
+        raise SpecError([("", fault) for fault in faults])
+    print_result(document, _lines(result, other_path), as_json=as_json)
 
 
 def _lines(plan: "Plan", other_path: str) -> Iterator[str]:
@@ -186,7 +192,6 @@ def new(name: str, folder: Path) -> None:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     module, target = name.replace("-", "_"), folder / name
-    _check_name(name, module, target)
     environment = Environment(
         loader=PackageLoader("moefabric.ui.cli", "policy_package"),
         undefined=StrictUndefined,
@@ -194,11 +199,19 @@ def new(name: str, folder: Path) -> None:
         autoescape=False,  # noqa: S701 - the files are Python, TOML and Markdown
     )
     class_name = "".join(map(str.capitalize, name.split("-")))
-    for file, template in _TEMPLATES.items():
-        path = target / file.format(module=module)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        source = environment.get_template(template)
-        path.write_text(source.render(name=name, module=module, class_name=class_name))
+    names = {"name": name, "module": module, "class_name": class_name}
+    try:
+        _check_name(name, module, target)
+        check_writable(target)
+        with TemporaryDirectory(dir=folder) as scratch:
+            package = Path(scratch, name)
+            package.mkdir()
+            for file, template in _TEMPLATES.items():
+                source = environment.get_template(template)
+                (package / file.format(module=module)).write_text(source.render(names))
+            package.rename(target)
+    except OSError as error:
+        raise output_error(target, error) from error
     click.echo(f"{target}: written. Next: moefabric policy check {target}")
 
 

@@ -56,6 +56,18 @@ def test_bytes_of_a_policy_that_fails_take_the_eps(name: str, why: str) -> None:
     assert "\n" not in fault
 
 
+def test_fault_that_nothing_raised_names_where_the_policy_is_defined() -> None:
+    policy, order = guarded("Foreign"), GuardedPolicy(faulty_policies.UNORDERED, "pkg:UNORDERED")
+    for one in (policy, order):
+        one.circuits(UNIFORM.fabric, UNIFORM.region, UNIFORM.demand, CircuitSet())
+    for one, code in (
+        (policy, faulty_policies.Foreign.circuits.__code__),
+        (order, faulty_policies.no_order.__code__),
+    ):
+        (fault,) = policy_faults(one)
+        assert fault.endswith(f", {code.co_filename}:{code.co_firstlineno}")
+
+
 def test_circuits_of_nics_out_of_service_are_refused() -> None:
     class Blind(faulty_policies.Raising):
         def circuits(self, *_: object) -> CircuitSet:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.planner.laws import LAWS, Situation, broken, byte_faults, region_fabric, situations
+from moefabric.planner.pair_order import PairOrderPolicy
 from moefabric.planner.policy import Policy, PolicyTraits
 from moefabric.planner.waterfill import circuit_first_split
 from tests.support.policies import POLICIES
@@ -97,6 +99,12 @@ def remembering_split() -> Divide:
 def twice_at_a_nic(*_: object) -> CircuitSet:
     ends = Nic.parse("s0/o0"), Nic.parse("s1/o0"), Nic.parse("s2/o0")
     return CircuitSet(frozenset({Circuit(ends[0], ends[1]), Circuit(ends[0], ends[2])}))
+
+
+TWICE = (
+    "CircuitConflictError: more than one circuit would end at s0/o0, "
+    f"{__file__}:{twice_at_a_nic.__code__.co_firstlineno + 2}"
+)
 
 
 def broken_laws(policy: Policy) -> set[str]:
@@ -190,11 +198,46 @@ def test_laws_after_an_exception_are_not_tried() -> None:
     assert "not tried bytes" in str(report)
     assert str(report).count("ZeroDivisionError: division by zero") == 1
 
+    assert "not tried matching" in str(report)
+
     partly = check_policy(Wrong(choose=choose), servers=[2, 4])
     bytes_law = next(law for law in partly.laws if law.law == "bytes")
     half = partly.situations // 2
     assert (bytes_law.outcome, bytes_law.tried) == ("kept", half)
     assert f"tried in {half} of them" in str(partly)
+
+
+def test_exception_at_a_size_that_is_only_timed_is_named() -> None:
+    def choose(_fabric: Fabric, demand: DemandMatrix, _lit: CircuitSet) -> CircuitSet:
+        return CircuitSet() if len(demand.servers) < 8 else 1 / 0  # type: ignore[return-value]
+
+    report = check_policy(Wrong(choose=choose), servers=[4], timed_servers=[4, 8])
+    calls, *others = report.laws
+    assert not report.keeps_all_laws
+    assert (calls.law, calls.outcome) == ("calls", "broken")
+    assert f"{__file__}:{choose.__code__.co_firstlineno + 1} (8 servers of" in calls.first
+    assert "1 time; first: ZeroDivisionError" in str(report)
+    assert {law.outcome for law in others} <= {"kept", "warning"}
+
+
+@pytest.mark.parametrize("pair", [(0, 0), (0, -1), (0, 4), (0, 1, 2), (0, 1.5), "01", None])
+def test_pair_that_is_no_two_servers_breaks_the_law_of_calls(pair: Any) -> None:
+    def order(_demand: object, _ports: object) -> list[Any]:
+        return [(0, 1), pair]
+
+    situation = next(situations(4))
+    ((law, why),) = broken(PairOrderPolicy("pairs", order), situation)
+    assert law.name == "calls"
+    what = f"order returned the pair {pair!r}; a pair is two different positions from 0 to 3"
+    assert why == f"ValueError: {what}, {__file__}:{order.__code__.co_firstlineno}"
+
+
+def test_order_may_name_servers_of_a_pair_in_either_order_and_pairs_twice() -> None:
+    pairs: list[Any] = [(1, 0), (np.int64(0), 1)]
+    policy = PairOrderPolicy("pairs", lambda _demand, _ports: pairs)
+    fabric = region_fabric(2, 3, 1)
+    chosen = policy.circuits(fabric, fabric.regions[0], MESSAGE, CircuitSet())
+    assert len(chosen.between("s0", "s1")) == len(chosen) == 2
 
 
 def test_report_of_a_check_fits_80_columns() -> None:
@@ -257,7 +300,7 @@ def joined_if_first_sends(_fabric: Fabric, demand: DemandMatrix, _lit: CircuitSe
 @pytest.mark.parametrize(
     ("law", "policy", "text"),
     [
-        ("matching", Wrong(choose=twice_at_a_nic), "more than one circuit would end at s0/o0"),
+        ("matching", Wrong(choose=twice_at_a_nic), TWICE),
         (
             "ports",
             Wrong(choose=lambda *_: join("s9/o0", "s8/o0")),

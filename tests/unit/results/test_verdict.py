@@ -63,6 +63,14 @@ def test_judge_passes_a_run_that_went_as_predicted() -> None:
     assert fidelity.start_lateness_p95 == pytest.approx(0.001)
 
 
+def test_failed_reconfigurations_are_the_first_reasons_and_their_fault_is_the_very_first() -> None:
+    failed = {"requests": {"r0": 1}, "refusals": {"r0": 1}, "failed_changes": ["r0: no idea"]}
+    reasons = judge(measured(errors=collectives(0.5), cpu_idle=[0.0], **failed)).reasons
+    assert reasons[0] == "1 of 1 reconfigurations failed (r0: no idea)"
+    assert reasons[1].startswith("r0: none of 1 requests for circuits was granted")
+    assert len(reasons) > 3
+
+
 def test_judge_reports_signed_errors_of_each_kind() -> None:
     errors = {"collective": labelled(*[-0.01] * 30, 0.04), "flow": labelled(0.01)}
     summaries = judge(measured(errors=errors)).completion_errors

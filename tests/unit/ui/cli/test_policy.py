@@ -1,6 +1,7 @@
 """`moefabric policy`: the list, a new package and the check of policies."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,41 @@ from click.testing import CliRunner, Result
 
 from moefabric.ui.cli.main import main
 from tests.support import faulty_policies
-from tests.support.paths import EXAMPLES
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 
 def moefabric(*words: object) -> Result:
     return CliRunner().invoke(main, list(map(str, words)))
+
+
+FAULTY = faulty_policies.__name__
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("Raising", "failed: ValueError: no idea, {file}:"),
+        ("Leaving", "failed: SystemExit: 0, {file}:"),
+        (
+            "Doubling",
+            "failed: CircuitConflictError: more than one circuit would end at s0/o0, {file}:",
+        ),
+        ("Electrical", "failed: ValueError: s0/e0~s1/o0: s0/e0 is not an optical NIC, {file}:"),
+        ("Undivided", "failed: TypeError: split() returned NoneType, not a Split, {file}:"),
+        ("Foreign", "failed: ValueError: s77/o0, s78/o0: not an optical NIC of r0, {file}:"),
+        ("Factless", "fails: ValueError: no fact, {file}:"),
+        ("UNORDERED", "failed: TypeError: order returned NoneType, not pairs of servers, {file}:"),
+        ("BESIDE_ITSELF", "failed: ValueError: order returned the pair (0, 0); a pair is two"),
+    ],
+)
+def test_plan_by_a_policy_that_fails_is_one_line(name: str, fault: str) -> None:
+    demand = EXAMPLES / "data/demand-4x4.json"
+    plan = "plan", "--demand", demand, "--degree", "3", "--policy"
+    refused = moefabric(*plan, f"{FAULTY}:{name}")
+    assert refused.exit_code == 1
+    (line,) = refused.output.splitlines()
+    assert line.startswith("moefabric: policy")
+    assert fault.format(file=faulty_policies.__file__) in line
 
 
 def test_list_shows_what_each_policy_is() -> None:
@@ -26,9 +57,12 @@ def test_list_shows_what_each_policy_is() -> None:
     assert len(moefabric("policy", "list").output.splitlines()) == 1 + len(rows)
 
 
-def test_new_package_passes_its_own_test_and_the_check(
+def test_new_package_in_a_checkout_passes_its_own_test_and_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    configuration = (REPOSITORY / "pyproject.toml").read_text()
+    assert "-p_hypothesis_pytestplugin" in configuration, "which runs need not"
+    (tmp_path / "pyproject.toml").write_text(configuration.replace("hypothesis", "not_installed"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     made = moefabric("policy", "new", "best-pairs", "--folder", tmp_path)
     assert made.exit_code == 0, made.output
@@ -73,6 +107,39 @@ def test_name_that_cannot_be_taken_is_refused(tmp_path: Path, name: str, message
     refused = moefabric("policy", "new", name, "--folder", tmp_path)
     assert refused.exit_code == 1
     assert message in refused.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_new_package_makes_no_folder_far_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "typo"
+    refused = moefabric("policy", "new", "hottest-first", "--folder", folder)
+    assert refused.exit_code == 2
+    assert f"there is no folder {folder}: make it by `mkdir -p {folder}`" in refused.output
+    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    assert moefabric("policy", "new", "hottest-first", "--folder", "typo").exit_code == 0
+    assert (folder / "hottest-first" / "README.md").exists()
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev/null"])
+def test_new_package_where_nothing_can_be_written_is_refused(folder: str) -> None:
+    refused = moefabric("policy", "new", "hottest-first", "--folder", folder)
+    assert refused.exit_code == 2
+    assert f"{folder}/hottest-first: " in refused.output.splitlines()[-1]
+
+
+def test_new_package_without_room_is_not_written_in_part(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))  # bytes: less than its largest file
+    try:
+        refused = moefabric("policy", "new", "hottest-first", "--folder", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert refused.exit_code == 1
+    (line,) = refused.output.splitlines()
+    assert line.startswith(f"moefabric: {tmp_path}/hottest-first: File too large; free some room")
     assert not list(tmp_path.iterdir())
 
 
