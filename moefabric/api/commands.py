@@ -136,9 +136,9 @@ def check_writable(*files: Path | None) -> None:
             continue
         _check_named_once(file)
         folder = file.absolute().parent
-        if folder.exists() and not folder.is_dir():
-            raise click.UsageError(f"{file}: {folder} is no folder")
         try:
+            if folder.exists() and not folder.is_dir():
+                raise click.UsageError(f"{file}: {folder} is no folder")
             is_here = folder.parent.resolve().is_relative_to(Path.cwd())
             missing = folder.parent if not folder.parent.is_dir() else folder
             if not missing.exists() and not (is_here and missing == folder):

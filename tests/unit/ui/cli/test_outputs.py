@@ -40,14 +40,6 @@ def test_file_that_a_command_line_names_twice_is_refused_untouched(
     assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
-def test_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "it").touch()
-    words = ["predict", str(EXAMPLES / "prototype.yaml"), f"--json={tmp_path}/it/x.json"]
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 2
-    assert f"{tmp_path}/it/x.json: {tmp_path}/it is no folder" in result.output
-
-
 def test_full_standard_output_is_an_error_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         report = subprocess.run(
