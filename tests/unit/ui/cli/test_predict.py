@@ -76,3 +76,12 @@ def test_prediction_begins_with_the_fastest_and_the_best_per_dollar() -> None:
     )
     assert "Best per dollar is mixnet-spill: 1.50x of eps." in text
     assert "Fastest" not in predicted("fabrics=[{name: a, optical: 0, electrical: 4, policy: eps}]")
+
+
+def test_even_gating_of_a_training_is_said() -> None:
+    training = str(EXAMPLES / "train/prototype.yaml")
+    even = "assumed: even gating; gating.trace replays what the gates of a training chose"
+    for settings, is_said in ((), True), (("--set", "gating={generator: uniform}"), False):
+        result = CliRunner().invoke(main, ["predict", training, "--json", *settings])
+        assert result.exit_code == 0, result.output
+        assert (even in json.loads(result.output)["notes"]) is is_said
