@@ -3,7 +3,8 @@
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,12 +12,18 @@ from typing import Final
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.training_program import TrainSpec
-from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.errors import RankFailedError, RanksLostError, TrainingProgramError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_processes import (
+    GRACE_S,
+    Rank,
+    RankJob,
+    RankPlace,
+    RankProcesses,
+)
 from moefabric.execution.rank_calls import RankCalls, TrainingTasks
 from moefabric.execution.recovery import Recovery
 from moefabric.prediction.jobs import Jobs
@@ -83,7 +90,8 @@ class TrainingRun:
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
-                        runs += executor.run(self._tasks.programmes, left, first=first)
+                        with self._named_cause(self._processes):
+                            runs += executor.run(self._tasks.programmes, left, first=first)
                         if not self._processes.wait(_END_S):
                             raise TrainingProgramError(
                                 f"the program runs on {_END_S:g} s after {iterations} iterations: "
@@ -201,6 +209,22 @@ class TrainingRun:
             self._resumed = step if self._resumed is None else self._resumed
         if loss is None or stream == "stderr":
             self.show(f"{rank}: {line}")
+
+    @staticmethod
+    @contextmanager
+    def _named_cause(processes: RankProcesses) -> Iterator[None]:
+        """Replace the loss of ranks whose agent missed them by what the first of them said.
+
+        A connection is gone before its process has ended, which is soon if it has failed.
+        """
+        try:
+            yield
+        except RanksLostError as loss:
+            is_cause_known = not loss.ranks or isinstance(loss.__cause__, RankFailedError)
+            failure = None if is_cause_known else processes.first_failure(GRACE_S)
+            if failure is None:
+                raise
+            raise RanksLostError(str(failure), [failure.rank]) from failure
 
     def _check_loadable(self, loss: RanksLostError) -> None:
         """Raise the loss if a rank can't load its program: it would end so after each start."""
