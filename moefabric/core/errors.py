@@ -146,6 +146,7 @@ class RankFailedError(MoefabricError):
         server: Where it ran.
         status: Its exit status, negative for a signal.
         last_lines: Its last lines on standard error.
+        saying: The last of them that isn't blank.
         is_unloadable: Whether Python couldn't load its program, which another start won't mend.
     """
 
@@ -154,6 +155,7 @@ class RankFailedError(MoefabricError):
         self.last_lines = tuple(last_lines)
         end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
         last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
+        self.saying = last
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
         remedy = _TORCH_REMEDY if re.match(_NO_TORCH, last) else ""
         super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")

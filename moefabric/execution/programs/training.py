@@ -64,6 +64,8 @@ class TrainingRun:
     _resumed: int | None = field(default=None, init=False)
     """The first iteration that rank 0 reported since the last start of the ranks."""
     _restarts: list[TrainingRestart] = field(default_factory=list, init=False)
+    _error: str = field(default="", init=False)
+    """What the rank said that ended the ranks last, by an error of its own."""
     _processes: RankProcesses | None = field(default=None, init=False)
     _first: int = field(default=0, init=False)
     """The iteration from which the ranks went on when they were started last."""
@@ -238,12 +240,17 @@ class TrainingRun:
         """Return the iteration from which to go on after a loss, and the iterations before it.
 
         Raises:
-            RanksLostError: If there is no checkpoint, or no restart is left.
+            RanksLostError: If there is no checkpoint, no restart is left, or the program failed by
+                the same error before and hasn't come further.
         """
-        every = self.program.checkpoint_every
+        every, error = self.program.checkpoint_every, self._error
+        self._error = _own_error(loss)
         if not every or len(self._restarts) == self.program.restarts:
             raise loss
         reached = runs[-1].number + 1 if runs else self._first
+        if error and self._error == error and reached <= self._restarts[-1].iteration:
+            remedy = "mend the program, or set train.restarts to 0 to see its first error alone"
+            raise RanksLostError(f"{loss}; so it did before all ranks started again: {remedy}")
         first, resumed = reached // every * every, self._resumed
         if resumed is not None and resumed != self._first:
             first = resumed  # a rank had ended between its last all-to-all and its checkpoint
@@ -275,3 +282,9 @@ class TrainingRun:
     def _ranks_per_server(self) -> int:
         work = self.jobs.work
         return work.training.ep // len(work.placements[0].servers)
+
+
+def _own_error(loss: RanksLostError) -> str:
+    """Return what a rank said before it exited with an error; empty for other losses."""
+    failure = loss.__cause__
+    return failure.saying if isinstance(failure, RankFailedError) and failure.status > 0 else ""

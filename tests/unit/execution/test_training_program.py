@@ -86,3 +86,25 @@ def test_a_rank_that_agents_miss_is_named_with_what_it_said(tmp_path: Path) -> N
     with pytest.raises(RanksLostError, match=r"^rank 4 on s2 exited 1, saying: ValueError: boom$"):
         train(runs, tmp_path, FAILS, "train.restarts=0")
     assert runs.starts == [0]
+
+
+def test_an_error_that_comes_back_without_progress_ends_the_training(tmp_path: Path) -> None:
+    runs = Runs([9, 1])  # in iteration 9, and there again after a restart from that of 8
+    with pytest.raises(RanksLostError, match=r"ValueError: boom; so it did .* train\.restarts"):
+        train(runs, tmp_path, FAILS, "train.checkpoint_every=8")
+    assert runs.starts == [0, 8]
+
+
+def test_restarts_go_on_while_a_program_gets_further(tmp_path: Path) -> None:
+    runs = Runs([9, 2, 8, 0])
+    with pytest.raises(RanksLostError, match=r"ValueError: boom$"):
+        train(runs, tmp_path, FAILS, "train.checkpoint_every=8", "train.restarts=3")
+    assert runs.starts == [0, 8, 8, 16]
+
+
+def test_a_killed_rank_is_no_error_of_the_program(tmp_path: Path) -> None:
+    runs = Runs([9, 1, 1, 1])
+    killed = FAILS.replace('raise ValueError("boom")', "os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(RanksLostError, match="signal 9"):
+        train(runs, tmp_path, killed, "train.checkpoint_every=8", "train.restarts=3")
+    assert runs.starts == [0, 8, 8, 8]
