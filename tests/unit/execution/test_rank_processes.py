@@ -110,6 +110,7 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     ("program", "is_unloadable", "names_remedy"),
     [
         ("raise ModuleNotFoundError(\"No module named 'torch'\")", True, True),
+        ("raise SystemExit(\"[rank0]: ModuleNotFoundError: No module named 'torch'\")", True, True),
         ("import no_such_module", True, False),
         ("x =", True, False),
         ("1 / 0", False, False),
