@@ -136,7 +136,8 @@ _TORCH_PREFIX: Final = r"^\[rank\d+\]: "
 """PyTorch prints it before each line of a traceback, if the program has joined a group."""
 _NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
 _TORCH_REMEDY: Final = (
-    "; install PyTorch where ranks run: pip install 'moefabric[torch]', or packaging/setup training"
+    "; install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
+    "pip install '.[fabric,torch]'"
 )
 
 
