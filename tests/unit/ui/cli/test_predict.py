@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
+from moefabric.api.experiment import Experiment
+from moefabric.core.errors import MoefabricError
 from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
 
@@ -85,3 +88,16 @@ def test_even_gating_of_a_training_is_said() -> None:
         result = CliRunner().invoke(main, ["predict", training, "--json", *settings])
         assert result.exit_code == 0, result.output
         assert (even in json.loads(result.output)["notes"]) is is_said
+
+
+def test_more_layers_than_the_model_has_are_said_before_the_computation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(_experiment: Experiment) -> None:
+        raise MoefabricError("stopped")
+
+    note = "note: model.layers: 33 are more than the 32 of mixtral-8x7b"
+    words = ["predict", PROTOTYPE, "--set", "model.layers=33", "--set", "training.iterations=1"]
+    assert CliRunner().invoke(main, words).output.count(note.removeprefix("note: ")) == 1
+    monkeypatch.setattr(Experiment, "predict", stop)
+    assert CliRunner().invoke(main, words).output.splitlines()[0] == note
