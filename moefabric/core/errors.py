@@ -135,8 +135,8 @@ _LOAD_ERRORS: Final = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "
 _TORCH_PREFIX: Final = r"^\[rank\d+\]: "
 """PyTorch prints it before each line of a traceback, if the program has joined a group."""
 _NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
-_TORCH_REMEDY: Final = (
-    "; install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
+TORCH_REMEDY: Final = (
+    "install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
     "pip install '.[fabric,torch]'"
 )
 
@@ -160,7 +160,7 @@ class RankFailedError(MoefabricError):
         last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
         self.saying = last = re.sub(_TORCH_PREFIX, "", last)
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
-        remedy = _TORCH_REMEDY if re.match(_NO_TORCH, last) else ""
+        remedy = f"; {TORCH_REMEDY}" if re.match(_NO_TORCH, last) else ""
         super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")
 
 
