@@ -6,12 +6,12 @@ from contextlib import closing
 from typing import Any, Final
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.runtime.missing_package import missing_package
 
 _TIMEOUT_S: Final = 180.0
 """Limit of one request. An engine that builds an image on a busy disk starts containers slowly."""
 _UNIX: Final = "unix://"
 _USUAL_SOCKET: Final = f"{_UNIX}/var/run/docker.sock"
-_PACKAGE_REMEDY: Final = "pip install 'moefabric[containers]'"
 
 
 def connect() -> Any:
@@ -23,9 +23,7 @@ def connect() -> Any:
     try:
         import docker
     except ImportError as error:
-        raise UnsupportedError(
-            f"containers as servers need Python's docker package: {_PACKAGE_REMEDY}"
-        ) from error
+        raise missing_package("a container as server", "docker") from error
     try:
         _check_socket(os.environ.get("DOCKER_HOST") or _USUAL_SOCKET)
         client = docker.DockerClient.from_env(timeout=_TIMEOUT_S)

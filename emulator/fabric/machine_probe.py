@@ -197,7 +197,7 @@ def _memory() -> str:
     return _checked(megabytes >= _MIN_MB, f"{megabytes} MB available")
 
 
-@_check("controllers' framework", "pip install 'moefabric[fabric]'", needed=True)
+@_check("controllers' framework", "in moefabric's repository: pip install '.[fabric]'", needed=True)
 def _framework() -> str:
     for distribution in ("ryu", "os-ken"):
         with suppress(PackageNotFoundError):

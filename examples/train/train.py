@@ -319,6 +319,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Train."""
     args = arguments()
+    if args.hidden % HEAD:
+        raise SystemExit(f"--hidden: {args.hidden} is no multiple of {HEAD}, a head's width")
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64 if args.dtype == "float64" else torch.float32)

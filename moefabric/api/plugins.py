@@ -29,10 +29,12 @@ from moefabric.config.section import (
     quantity_field,
 )
 from moefabric.config.validation import validate
+from moefabric.runtime.missing_package import missing_package
 
 __all__ = [
     "SCHEDULES", "STUDIES", "ByteSize", "Document", "DurationNs", "ExperimentSpec", "FabricChoice",
     "InputError", "InputPath", "Name", "Rate", "Section", "experiment_of", "fabric_of",
-    "load_experiment", "load_named_by_file", "load_plugin", "load_profile", "quantity_field",
+    "load_experiment", "load_named_by_file", "load_plugin", "load_profile", "missing_package",
+    "quantity_field",
     "read_text", "read_yaml", "validate",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,8 @@ class ServerPrograms(FabricView):
                 ranks.wait()
 
         Args:
-            command: Program and arguments of every rank; text is split as a shell does.
+            command: Program and arguments of every rank; text is split as a shell does; `python`
+                or `python3` at its start is the running interpreter.
             ranks_per_server: Ranks on each server.
             servers: The servers, in the order of their ranks. Default: all.
             environment: Variables of all ranks.
@@ -136,7 +138,7 @@ class ServerPrograms(FabricView):
         """
         chosen = chosen_servers(self.servers, servers)
         place = RankPlace.on_fabric(self.wiring, chosen)
-        job = RankJob(place, _words(command), ranks_per_server, environment or {}, self.name)
+        job = RankJob(place, _rank_words(command), ranks_per_server, environment or {}, self.name)
         return RankProcesses(job, on_line or print_line)
 
     def torchrun(
@@ -154,7 +156,8 @@ class ServerPrograms(FabricView):
         Circuits follow each all-to-all before its bytes leave, as the policy says.
 
         Args:
-            command: Program and arguments of every rank; text is split as a shell does.
+            command: Program and arguments of every rank; text is split as a shell does; `python`
+                or `python3` at its start is the running interpreter.
             ranks_per_server: Ranks on each server.
             servers: The servers, in the order of their ranks. Default: all.
             environment: Variables of all ranks.
@@ -167,7 +170,7 @@ class ServerPrograms(FabricView):
             SpecError: If the fabric lacks one of the servers, or there is no such policy.
             RankFailedError: If a rank fails.
         """
-        words, chosen = _words(command), chosen_servers(self.servers, servers)
+        words, chosen = _rank_words(command), chosen_servers(self.servers, servers)
         place = RankPlace.on_fabric(self.wiring, chosen, by_agents=True)
         job = RankJob(place, words, ranks_per_server, environment or {}, self.name)
         from moefabric.execution.programs.exchange_loop import CarriedExchange, exchange_loop
@@ -228,3 +231,14 @@ class ServerPrograms(FabricView):
 
 def _words(command: str | Sequence[str]) -> list[str]:
     return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def _rank_words(command: str | Sequence[str]) -> list[str]:
+    """Return the words of a rank's command; in text, this interpreter is `python`.
+
+    Another one of that name, first on the path, mostly lacks the packages that this one has.
+    """
+    words = _words(command)
+    if isinstance(command, str) and words[:1] in (["python"], ["python3"]):
+        words[0] = sys.executable
+    return words

@@ -51,7 +51,8 @@ class TrainSpec(Section):
     """Iterations between checkpoints, if the program writes any. If a rank ends early, all ranks
     start again from the last checkpoint. 0: the run ends."""
     restarts: int = Field(default=3, ge=0, le=100)
-    """Number of times that ranks start again."""
+    """Number of times that ranks start again. An error of the program that comes back before
+    another iteration has ended ends the run at once."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Additional variables of the program's environment."""
 

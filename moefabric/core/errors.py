@@ -133,9 +133,12 @@ def some_of(names: Sequence[str], most: int = 24) -> str:
 
 
 _LOAD_ERRORS: Final = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "IndentationError:")
+_TORCH_PREFIX: Final = r"^\[rank\d+\]: "
+"""PyTorch prints it before each line of a traceback, if the program has joined a group."""
 _NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
-_TORCH_REMEDY: Final = (
-    "; install PyTorch where ranks run: pip install 'moefabric[torch]', or packaging/setup training"
+TORCH_REMEDY: Final = (
+    "install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
+    "pip install '.[fabric,torch]'"
 )
 
 
@@ -147,6 +150,7 @@ class RankFailedError(MoefabricError):
         server: Where it ran.
         status: Its exit status, negative for a signal.
         last_lines: Its last lines on standard error.
+        saying: The last of them that isn't blank, without PyTorch's prefix.
         is_unloadable: Whether Python couldn't load its program, which another start won't mend.
     """
 
@@ -155,8 +159,9 @@ class RankFailedError(MoefabricError):
         self.last_lines = tuple(last_lines)
         end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
         last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
+        self.saying = last = re.sub(_TORCH_PREFIX, "", last)
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
-        remedy = _TORCH_REMEDY if re.match(_NO_TORCH, last) else ""
+        remedy = f"; {TORCH_REMEDY}" if re.match(_NO_TORCH, last) else ""
         super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")
 
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import secrets
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Final
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.plugins import transport_named
 from moefabric.config.training_program import NO_PROGRAM
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import TORCH_REMEDY, SpecError, UnsupportedError
 from moefabric.core.units import NS_PER_S
 from moefabric.emulator.crossbar import bpf_crossbar
 from moefabric.emulator.fabric import datapath, lifecycle
@@ -95,6 +97,8 @@ def run(
         MoefabricError: The experiment can't run.
     """
     _check_workload(spec, file, trains=trains)
+    if trains and place is None:
+        _check_torch(spec)
     if spec.hybrid is None:  # what is emulated of a cluster is known once it is simulated
         spec.check_emulated_size()
     if place is None and not all(choice.hosts for choice in spec.fabrics):
@@ -116,7 +120,7 @@ def run(
     earlier = resumable(journal, header) if resume and journal is not None else None
     for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
         reporter.show_message(f"warning: {remark}")
-    for note in spec.notes():
+    for note in run_notes(spec, trains=trains):
         reporter.show_message(f"note: {note}")
     reporter.show_message(run_estimate(spec, scale, trains=trains))
     with ExitStack() as undo:
@@ -130,6 +134,13 @@ def run(
     finished.results = [with_findings(result, changed) for result in finished.results]
     manifest = _manifest(spec, inputs, scale.slowest, finished.wiring, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
+
+
+def run_notes(spec: ExperimentSpec, *, trains: bool) -> Iterator[str]:
+    """Yield the notes of an experiment, and the section that a training doesn't use."""
+    yield from spec.notes()
+    if trains and spec.gating.is_given:
+        yield "gating: isn't used while the program trains, as its own gates choose"
 
 
 def run_estimate(spec: ExperimentSpec, scale: ExperimentScale, *, trains: bool = False) -> str:
@@ -219,6 +230,19 @@ def _check_workload(spec: ExperimentSpec, file: Path | None, *, trains: bool) ->
     if not trains and not spec.gating.is_given:
         message = "is missing; `moefabric train` runs the program of this experiment"
         raise SpecError([(f"{where}gating", message)])
+
+
+def _check_torch(spec: ExperimentSpec) -> None:
+    """Raise UnsupportedError if this interpreter, by which emulated servers train, lacks PyTorch.
+
+    Containers and real hosts have interpreters of their own.
+    """
+    wiring = spec.wiring
+    with_own = len(wiring.containers) + len(wiring.real_hosts)
+    if all(choice.hosts for choice in spec.fabrics) or with_own >= spec.servers_per_region:
+        return
+    if find_spec("torch") is None:
+        raise UnsupportedError(f"{sys.executable} has no PyTorch: {TORCH_REMEDY}")
 
 
 @dataclass

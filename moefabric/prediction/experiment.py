@@ -76,6 +76,8 @@ def _notes(spec: ExperimentSpec, *, moving: bool) -> Iterator[str]:
         f"assumed: {control}the planned rates; the prediction beside a run takes the control times "
         "that it measured and the paces that it ordered"
     )
+    if spec.train is not None and not spec.gating.is_given:
+        yield "assumed: even gating; gating.trace replays what the gates of a training chose"
     yield from spec.notes()
     source = spec.gating.generator or (spec.gating.file.name if spec.gating.file else "")
     if "decode" in source:

@@ -281,6 +281,7 @@ class RankProcesses(Closing):
         self.job = job
         self.failure: RankFailedError | None = None
         """The first failure of a rank, as soon as it is known."""
+        self._failed_or_ended = threading.Event()
         self._on_line, self._on_end, self._grace_s = on_line, on_end, grace_s
         self._running: dict[int, tuple[Rank, subprocess.Popen[bytes]]] = {}
         """By pidfd, the ranks that have not ended."""
@@ -347,6 +348,11 @@ class RankProcesses(Closing):
             raise self.failure
         return True
 
+    def first_failure(self, timeout_s: float) -> RankFailedError | None:
+        """Wait until a rank has failed; None if all have ended without, or after the timeout."""
+        self._failed_or_ended.wait(timeout_s)
+        return self.failure
+
     def end(self) -> None:
         """Ask all ranks to end, and kill them after the grace period; don't wait for it."""
         with self._waking:
@@ -376,6 +382,7 @@ class RankProcesses(Closing):
                 self._release()
                 # before the call, as it makes another thread ask `ended`
                 self._is_ending = self.ended = True
+            self._failed_or_ended.set()
             self._call(self._on_end, also_after_error=True)
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -425,6 +432,7 @@ class RankProcesses(Closing):
             rank, status = min(failed, key=lambda end: (end[1] > 0, end[0].number))
             last_lines = self._outputs[rank, "stderr"].last
             self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
+            self._failed_or_ended.set()
             self._terminate()
             self._call(self._on_end)
         if not self._running:

@@ -3,7 +3,8 @@
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,12 +12,18 @@ from typing import Final
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.training_program import TrainSpec
-from moefabric.core.errors import RanksLostError, TrainingProgramError
+from moefabric.core.errors import RankFailedError, RanksLostError, TrainingProgramError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_processes import (
+    GRACE_S,
+    Rank,
+    RankJob,
+    RankPlace,
+    RankProcesses,
+)
 from moefabric.execution.rank_calls import RankCalls, TrainingTasks
 from moefabric.execution.recovery import Recovery
 from moefabric.prediction.jobs import Jobs
@@ -57,6 +64,8 @@ class TrainingRun:
     _resumed: int | None = field(default=None, init=False)
     """The first iteration that rank 0 reported since the last start of the ranks."""
     _restarts: list[TrainingRestart] = field(default_factory=list, init=False)
+    _error: str = field(default="", init=False)
+    """What the rank said that ended the ranks last, by an error of its own."""
     _processes: RankProcesses | None = field(default=None, init=False)
     _first: int = field(default=0, init=False)
     """The iteration from which the ranks went on when they were started last."""
@@ -83,7 +92,8 @@ class TrainingRun:
                 try:
                     with self._start(Path(folder)) as self._processes:
                         left = iterations - first
-                        runs += executor.run(self._tasks.programmes, left, first=first)
+                        with self._named_cause(self._processes):
+                            runs += executor.run(self._tasks.programmes, left, first=first)
                         if not self._processes.wait(_END_S):
                             raise TrainingProgramError(
                                 f"the program runs on {_END_S:g} s after {iterations} iterations: "
@@ -202,6 +212,22 @@ class TrainingRun:
         if loss is None or stream == "stderr":
             self.show(f"{rank}: {line}")
 
+    @staticmethod
+    @contextmanager
+    def _named_cause(processes: RankProcesses) -> Iterator[None]:
+        """Replace the loss of ranks whose agent missed them by what the first of them said.
+
+        A connection is gone before its process has ended, which is soon if it has failed.
+        """
+        try:
+            yield
+        except RanksLostError as loss:
+            is_cause_known = not loss.ranks or isinstance(loss.__cause__, RankFailedError)
+            failure = None if is_cause_known else processes.first_failure(GRACE_S)
+            if failure is None:
+                raise
+            raise RanksLostError(str(failure), [failure.rank]) from failure
+
     def _check_loadable(self, loss: RanksLostError) -> None:
         """Raise the loss if a rank can't load its program: it would end so after each start."""
         failure = self._processes.failure if self._processes is not None else None
@@ -214,12 +240,17 @@ class TrainingRun:
         """Return the iteration from which to go on after a loss, and the iterations before it.
 
         Raises:
-            RanksLostError: If there is no checkpoint, or no restart is left.
+            RanksLostError: If there is no checkpoint, no restart is left, or the program failed by
+                the same error before and hasn't come further.
         """
-        every = self.program.checkpoint_every
+        every, error = self.program.checkpoint_every, self._error
+        self._error = _own_error(loss)
         if not every or len(self._restarts) == self.program.restarts:
             raise loss
         reached = runs[-1].number + 1 if runs else self._first
+        if error and self._error == error and reached <= self._restarts[-1].iteration:
+            remedy = "mend the program, or set train.restarts to 0 to see its first error alone"
+            raise RanksLostError(f"{loss}; so it did before all ranks started again: {remedy}")
         first, resumed = reached // every * every, self._resumed
         if resumed is not None and resumed != self._first:
             first = resumed  # a rank had ended between its last all-to-all and its checkpoint
@@ -251,3 +282,9 @@ class TrainingRun:
     def _ranks_per_server(self) -> int:
         work = self.jobs.work
         return work.training.ep // len(work.placements[0].servers)
+
+
+def _own_error(loss: RanksLostError) -> str:
+    """Return what a rank said before it exited with an error; empty for other losses."""
+    failure = loss.__cause__
+    return failure.saying if isinstance(failure, RankFailedError) and failure.status > 0 else ""

@@ -115,3 +115,6 @@ def torchrun(
         f"{optical / max(1, sent):.0%} by light",
         err=True,
     )
+    if not exchanges:
+        why = "--policy carries those of programs that call init_process_group('moefabric')"
+        click.echo(f"note: no all-to-all came: {why}", err=True)

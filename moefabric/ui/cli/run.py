@@ -98,7 +98,8 @@ def _carry_out(
     if options["resume"] and json_file in (None, commands.STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
     commands.check_writable(json_file, report, store, gating)
-    journalled = commands.journalled(json_file, report)
+    command = click.get_current_context().info_name or "run"
+    journalled = commands.journalled(json_file, report, command)
     with journalled as journal, commands.progress_reporter(operations) as reporter:
         result = act(reporter=reporter, journal=journal, **options)
     if gating is not None:
@@ -198,6 +199,9 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
     """
     loaded = _load(experiment, settings)
     commands.check_writable(as_json)
+    notes = [] if as_json == commands.STANDARD_OUTPUT else [*loaded.spec.notes()]
+    for note in notes:  # before a long computation, as they may be of slips
+        click.echo(wrapped(f"note: {note}"))
     predicted = loaded.predict()
     fabrics = predicted.fabrics
     faults = [f"{fabric.fabric}: {fault}" for fabric in fabrics for fault in fabric.policy_faults]
@@ -211,7 +215,8 @@ def predict(experiment: Path, as_json: Path | None, settings: tuple[str, ...]) -
         commands.print_renderable(tables.rich_table(run_tables.prediction(predicted)))
         described = (_dispatch_lines, _spine_lines, _cost_lines, _simulated_lines)
         described_lines = chain.from_iterable(lines(fabrics) for lines in described)
-        for line in (*described_lines, *remarks.circuit_lines(fabrics), *predicted.notes):
+        others = (note for note in predicted.notes if note not in notes)
+        for line in (*described_lines, *remarks.circuit_lines(fabrics), *others):
             click.echo(wrapped(line))
         if line := _duration_line(loaded):
             click.echo(wrapped(line))

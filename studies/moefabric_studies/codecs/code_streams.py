@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric import UnsupportedError
+from moefabric.api.plugins import missing_package
 
 Codes = NDArray[Any]
 """Integers of shape [vectors, dimension], in C order."""
@@ -182,5 +182,4 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        remedy = "run `pip install moefabric-studies[systems]`"
-        raise UnsupportedError(f"this codec needs {name.partition('.')[0]}: {remedy}") from error
+        raise missing_package("this codec", name.partition(".")[0]) from error

@@ -12,9 +12,12 @@ from moefabric.emulator.containers.engine import connect
 from moefabric.emulator.fabric.server_containers import pull_images
 
 
-def test_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'moefabric\[containers\]'"):
+    with pytest.raises(
+        UnsupportedError,
+        match=rf"^a container as server needs docker: {sys.executable} -m pip install docker$",
+    ):
         connect()
 
 

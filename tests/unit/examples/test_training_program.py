@@ -84,3 +84,10 @@ def test_loss_falls_below_entropy_of_single_bytes() -> None:
     curve = losses(torchrun(2, PROGRAM, "--steps", 30, "--layers", 2, "--hidden", 64))
     assert curve[0] == pytest.approx(math.log(256), rel=0.02)
     assert min(curve[-5:]) < entropy
+
+
+def test_width_that_heads_do_not_fill_is_refused_in_one_line() -> None:
+    command = [sys.executable, str(PROGRAM), "--hidden", "100"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr == "--hidden: 100 is no multiple of 32, a head's width\n"

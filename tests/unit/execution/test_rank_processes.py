@@ -110,6 +110,7 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     ("program", "is_unloadable", "names_remedy"),
     [
         ("raise ModuleNotFoundError(\"No module named 'torch'\")", True, True),
+        ("raise SystemExit(\"[rank0]: ModuleNotFoundError: No module named 'torch'\")", True, True),
         ("import no_such_module", True, False),
         ("x =", True, False),
         ("1 / 0", False, False),
@@ -122,7 +123,7 @@ def test_a_program_that_cannot_be_loaded_is_told_from_one_that_fails(
     with RankProcesses(job, Lines().add) as ranks, pytest.raises(RankFailedError) as failure:
         ranks.wait(WAIT_S)
     assert failure.value.is_unloadable is is_unloadable
-    assert ("pip install 'moefabric[torch]'" in str(failure.value)) is names_remedy
+    assert ("pip install '.[fabric,torch]'" in str(failure.value)) is names_remedy
 
 
 def test_ranks_have_ended_when_the_last_callback_is_called() -> None:

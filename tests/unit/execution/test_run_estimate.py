@@ -1,14 +1,17 @@
-"""What a run says before it starts: fabrics, iterations, scale and duration."""
+"""What a run says before it starts: fabrics, iterations, scale, duration, and what it lacks."""
 
 import re
+import sys
 
 import pytest
 
 from moefabric.config.loader import load_experiment
+from moefabric.core.errors import UnsupportedError
 from moefabric.core.units import Scale
-from moefabric.execution.run import expected_duration, run_estimate
+from moefabric.execution.run import expected_duration, run, run_estimate, run_notes
 from moefabric.prediction.experiment import ExperimentScale, experiment_scale
 from moefabric.prediction.scaling import ProposedScale
+from moefabric.results.progress import PlainProgressReporter
 from tests.support.paths import EXAMPLES
 
 PROTOTYPE = load_experiment(EXAMPLES / "prototype.yaml", ["training.iterations=3"])
@@ -52,6 +55,28 @@ def test_iterations_take_what_computation_leaves_over_at_the_dilation() -> None:
 
 
 def test_duration_is_expected_without_a_fabric_where_one_is_possible() -> None:
-    run = run_estimate(PROTOTYPE, experiment_scale(PROTOTYPE, EXAMPLES, "bpf"))
-    assert run.endswith(f", {expected_duration(PROTOTYPE, EXAMPLES)}")
+    estimate = run_estimate(PROTOTYPE, experiment_scale(PROTOTYPE, EXAMPLES, "bpf"))
+    assert estimate.endswith(f", {expected_duration(PROTOTYPE, EXAMPLES)}")
     assert expected_duration(load_experiment(EXAMPLES / "growth.yaml"), EXAMPLES) == ""
+
+
+def test_gating_that_a_training_leaves_out_is_said() -> None:
+    spec = load_experiment(EXAMPLES / "train/prototype.yaml", ["gating={generator: uniform}"])
+    [note] = set(run_notes(spec, trains=True)) - set(spec.notes())
+    assert note == "gating: isn't used while the program trains, as its own gates choose"
+    assert [*run_notes(spec, trains=False)] == [*spec.notes()]
+
+
+@pytest.mark.parametrize("has_torch", [False, True])
+def test_training_without_pytorch_is_refused_before_its_fabric(
+    monkeypatch: pytest.MonkeyPatch, *, has_torch: bool
+) -> None:
+    def stop() -> None:
+        raise UnsupportedError("its fabric")
+
+    monkeypatch.setattr("moefabric.execution.run.find_spec", lambda _name: has_torch or None)
+    monkeypatch.setattr("moefabric.emulator.fabric.lifecycle.require_root", stop)
+    spec = load_experiment(EXAMPLES / "train/prototype.yaml")
+    expected = "its fabric" if has_torch else f"^{sys.executable} has no PyTorch: install PyTorch"
+    with pytest.raises(UnsupportedError, match=expected):
+        run(spec, EXAMPLES, PlainProgressReporter(), trains=True)

@@ -266,14 +266,17 @@ def test_run_that_is_refused_before_its_journal_is_open_touches_no_file(
     assert {file.name for file in tmp_path.iterdir()} == {"run.jsonl", "run.json"}
 
 
-def test_interrupted_run_writes_the_result_of_its_own_journal(tmp_path: Path) -> None:
+def test_interrupted_run_writes_the_result_of_its_own_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, result = tmp_path / "run.jsonl", tmp_path / "run.json"
     recorded(path, 1)
-    run = journalled(result, None)
+    run = journalled(result, None, "train")
     run.__enter__()
     recorded(path, 2, planned=5)
     assert not run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert '"incomplete"' in result.read_text()
+    assert "`moefabric train --resume` goes on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 5])

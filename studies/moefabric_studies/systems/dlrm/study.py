@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from moefabric import UnsupportedError, rate_text
+from moefabric import rate_text
 from moefabric.api.charts import Axis, curve, document_picture, plot
-from moefabric.api.plugins import Rate, Section
+from moefabric.api.plugins import Rate, Section, missing_package
 from moefabric_studies.codecs.block_codecs import BLOCK_CODECS, HYBRID, block_codec
 from moefabric_studies.codecs.error_bounded import Floats
 from moefabric_studies.grids import Grid, captions, grid
@@ -142,8 +142,7 @@ def _trained_models(setup: Setup, context: StudyContext) -> dict[str, list[Train
     try:
         from moefabric_studies.systems.dlrm.accuracy import trained
     except ImportError as error:
-        remedy = "run `pip install moefabric[torch]`"
-        raise UnsupportedError(f"this study trains models: {remedy}") from error
+        raise missing_package("a study that trains models", "torch") from error
     lesson = setup.lesson(setup.learning_batch)
     return {
         name: [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from moefabric import UnsupportedError
+from moefabric.api.plugins import missing_package
 from moefabric_studies.codecs.expert_codec import Weights, decode, encode, shared_expert
 from moefabric_studies.systems.measured import times_s
 
@@ -51,8 +51,7 @@ def trained_loss(text: Path, use: CodecUse, ratio: float, steps: int, seed: int)
         import torch
         from torch.nn.functional import cross_entropy
     except ImportError as error:
-        remedy = "pip install 'moefabric[torch]'"
-        raise UnsupportedError(f"the codec's loss needs PyTorch: {remedy}") from error
+        raise missing_package("the codec's loss", "torch") from error
     torch.set_num_threads(1)  # matrices are too small for more
     letters = np.frombuffer(text.read_bytes(), np.uint8)
     symbols, codes = np.unique(letters, return_inverse=True)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from moefabric.api.experiment import Experiment
+from moefabric.core.errors import MoefabricError
 from moefabric.ui.cli.main import main
 from tests.support.paths import EXAMPLES
 
@@ -93,3 +95,25 @@ def test_prediction_begins_with_the_fastest_and_the_best_per_dollar() -> None:
     )
     assert "Best per dollar is mixnet-spill: 1.50x of eps." in text
     assert "Fastest" not in predicted("fabrics=[{name: a, optical: 0, electrical: 4, policy: eps}]")
+
+
+def test_even_gating_of_a_training_is_said() -> None:
+    training = str(EXAMPLES / "train/prototype.yaml")
+    even = "assumed: even gating; gating.trace replays what the gates of a training chose"
+    for settings, is_said in ((), True), (("--set", "gating={generator: uniform}"), False):
+        result = CliRunner().invoke(main, ["predict", training, "--json", *settings])
+        assert result.exit_code == 0, result.output
+        assert (even in json.loads(result.output)["notes"]) is is_said
+
+
+def test_more_layers_than_the_model_has_are_said_before_the_computation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(_experiment: Experiment) -> None:
+        raise MoefabricError("stopped")
+
+    note = "note: model.layers: 33 are more than the 32 of mixtral-8x7b"
+    words = ["predict", PROTOTYPE, "--set", "model.layers=33", "--set", "training.iterations=1"]
+    assert CliRunner().invoke(main, words).output.count(note.removeprefix("note: ")) == 1
+    monkeypatch.setattr(Experiment, "predict", stop)
+    assert CliRunner().invoke(main, words).output.splitlines()[0] == note
