@@ -236,6 +236,17 @@ def test_fabric_of_a_file_excludes_a_name_but_not_the_variable(
     assert alone.output == "moefabric: nowhere.yaml: No such file or directory\n"
 
 
+@pytest.mark.parametrize("words", [["perf", "alltoall"], ["replay", "trace.et"]], ids=" ".join)
+def test_policy_of_messages_needs_its_way_and_exists(words: list[str]) -> None:
+    for way in ([], ["--via", "light"]):
+        refused = moefabric(*words, *way, "--policy", "mixnet")
+        assert refused.exit_code == 2, refused.output
+        assert "--policy mixnet is for --via policy" in refused.output
+    unknown = moefabric(*words, "--via", "policy", "--policy", "mixnett")
+    assert unknown.exit_code == 1
+    assert unknown.output.startswith("moefabric: policy: 'mixnett' is not one of ")
+
+
 def test_usage_shows_the_name() -> None:
     assert "Usage: main inspect [OPTIONS] [NAME]\n" in moefabric("inspect", "--help").output
     assert "exec [OPTIONS] [NAME] SERVER COMMAND..." in moefabric("exec", "--help").output
