@@ -34,7 +34,7 @@ from moefabric.prediction.experiment import (
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import ProposedScale
-from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.prediction.workload_loader import gating_notes, workload_of, workload_on
 from moefabric.results import model as result_model
 from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.comparison import with_cost_ratios, with_ratios
@@ -104,7 +104,7 @@ def run(
     scale = experiment_scale(spec, folder, switches)
     for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
         reporter.show_message(f"warning: {remark}")
-    for note in spec.notes():
+    for note in chain(spec.notes(), gating_notes(spec, folder)):
         reporter.show_message(f"note: {note}")
     reporter.show_message(run_estimate(spec, scale, trains=trains))
     inputs = experiment_inputs(spec, folder)
