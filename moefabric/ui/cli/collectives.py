@@ -173,7 +173,7 @@ def _tail(result: "PerfResult") -> Iterator[str]:
 
 
 @cli_command(
-    "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 16",
+    "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 4 --operations 60",
     "moefabric replay trace.et --via policy --policy mixnet --json replay.json",
 )
 @click.argument("trace", type=FILE)

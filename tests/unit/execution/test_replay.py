@@ -1,7 +1,12 @@
 """Durations of operations in a replay, from the ends of steps alone."""
 
+import shlex
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from moefabric.api.fabric import load_fabric
 from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
@@ -12,14 +17,17 @@ from moefabric.execution.programs.placed_programs import (
     ProgramModel,
     RankPlacement,
 )
-from moefabric.execution.programs.program_fabric import ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.execution.programs.replay import (
     OperationTimes,
+    ReplayOptions,
+    TraceReplay,
     operation_spans,
     operation_times,
     replayed_operations,
 )
 from moefabric.traces.formats import read_trace
+from moefabric.ui.cli.collectives import replay
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
@@ -52,6 +60,23 @@ def test_trace_that_sends_nothing_is_refused() -> None:
     assert replayed_operations(sending) == sending
     with pytest.raises(SpecError, match="first: there are no collectives"):
         replayed_operations(sending, 1)
+
+
+def test_examples_of_the_help_with_a_shipped_trace_fit_the_shipped_fabric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    fabric = load_fabric("examples/fabric.yaml").spec.build()
+    planned = 0
+    for example in replay.examples:
+        given = replay.make_context("replay", shlex.split(example)[2:]).params
+        if given["trace"].exists():
+            graph = read_trace(given["trace"])
+            assert isinstance(graph, ExecutionGraph)
+            options = ReplayOptions(ranks=given["ranks"], operations=given["operations"])
+            programs = cast(ProgramFabric, SimpleNamespace(fabric=fabric))
+            planned += bool(TraceReplay(programs, graph, options).program.calls)
+    assert planned >= 1
 
 
 @pytest.mark.parametrize("prefix", ["et_", "kineto_"])
