@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("cm", "goal")
 _SUFFIXES: Final = {".goal": "goal", ".csv": "csv", ".npz": "npz", ".et": "chakra"}
 """Formats of files that `convert` writes, by the ending of their names."""
+_OF_MESSAGES: Final = frozenset({"goal", "csv"})
+"""Formats without collectives."""
 _RATE: Final = "400Gb/s"
 
 
@@ -165,6 +167,7 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
     """
     from moefabric.traces.formats import named_writer
     from moefabric.traces.gating_files import write_gating
+    from moefabric.traces.messages import lowered
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
     form_to = to or _SUFFIXES.get(output.suffix)
@@ -180,7 +183,10 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
     if form_to == "npz":
         fault = "npz is a format of gating, and these are operations: .goal, .csv or .et, or --to"
         raise SpecError([(str(output), fault)])
-    named_writer(form_to).write(content, output)
+    writer = named_writer(form_to)
+    if form_to in _OF_MESSAGES:  # here rather than in the writer, for the note on schedules
+        content = lowered(content)
+    writer.write(content, output)
     click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
     for note in content.notes:
         click.echo(f"note: {note}", err=True)

@@ -115,6 +115,7 @@ def test_convert_takes_the_format_from_the_ending_and_prints_losses(
     folded = run("convert", chakra, source, "--ranks", 2)
     assert folded.exit_code == 0
     assert "note: 4 ranks are folded onto 2: " in folded.output
+    assert "note: Collectives are lowered to messages (all_to_all: " in folded.output
     sends = [node.size for node in GoalReader().read(source).ranks[0] if node.kind == "send"]
     assert sends == [48, 48]
     result = run("convert", source, target)
