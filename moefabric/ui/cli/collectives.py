@@ -11,7 +11,7 @@ import click
 
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
-from moefabric.report.formatting import seconds
+from moefabric.report.formatting import counted, seconds
 from moefabric.ui.cli.command import cli_command, json_file_option
 from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
 
@@ -179,7 +179,7 @@ def _tail(result: "PerfResult") -> Iterator[str]:
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
 @lab_options
-@click.option("--ranks", type=int, help="Fold the trace onto this many ranks, 2 or more.")
+@click.option("--ranks", type=click.IntRange(2), help="Fold the trace onto this many ranks.")
 @click.option("--operations", type=click.IntRange(1), help="The first operations of each rank.")
 @click.option(
     "--schedule",
@@ -221,7 +221,7 @@ def replay(
     if not isinstance(graph, ExecutionGraph):
         raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
     ranks = options["ranks"]
-    if ranks is not None and not 2 <= ranks <= len(graph.ranks):
+    if ranks is not None and ranks > len(graph.ranks):
         fault = f"{ranks} is not 2 to {len(graph.ranks)}, the ranks of the trace"
         raise SpecError([("--ranks", fault)])
     chosen = ReplayOptions(schedules=dict(map(_schedule, schedules)), **options)
@@ -246,7 +246,8 @@ def _replay_lines(result: "ReplayResult") -> list[str]:
     total = result.bytes_by_light + result.bytes_by_eps
     lines = [f"note: {note}" for note in result.notes]
     scale = f"bytes 1:{result.byte_scale:.4g}, time {result.dilation:.4g}:1"
-    place = f"{result.ranks} ranks on {result.servers} servers of {result.fabric}"
+    ranks, servers = counted(result.ranks, "rank"), counted(result.servers, "server")
+    place = f"{ranks} on {servers} of {result.fabric}"
     sent = f"{total / 1e9:.3f} GB between servers"
     lines += [
         f"{result.trace or 'trace'}: {place}, {scale}",
