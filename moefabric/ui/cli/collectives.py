@@ -157,6 +157,8 @@ def _line(perf: "Perf", row: "PerfRow") -> str:
     )
 
 
+_MOST_PERCENT: Final = 10.0
+"""Error from which a replay prints the ratio to the model, as fits the column."""
 _ROOTED: Final = frozenset({"broadcast", "reduce"})
 _WIDTHS: Final = (12, 13, 9, 7, 7, 10, 8, 8, 7, 10, 10, 7)
 
@@ -228,7 +230,7 @@ def replay(
     with lab() as running:
         result = running.replay(graph, chosen)
     if str(json_file) != "-":
-        for line in _replay_lines(result):
+        for line in replay_lines(result):
             click.echo(line)
     write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
     if result.verdict == "invalid":
@@ -242,10 +244,18 @@ def _schedule(text: str) -> tuple[str, str]:
     return kind, name
 
 
-def _replay_lines(result: "ReplayResult") -> list[str]:
+def _error(error: float) -> str:
+    """Return an error as text; one of steps that take longer than their bytes is a ratio."""
+    return f"{error:+.1%}" if error < _MOST_PERCENT else f"{1 + error:.3g}x"
+
+
+def replay_lines(result: "ReplayResult") -> list[str]:
+    """Return a replay as text."""
     total = result.bytes_by_light + result.bytes_by_eps
     lines = [f"note: {note}" for note in result.notes]
-    scale = f"bytes 1:{result.byte_scale:.4g}, time {result.dilation:.4g}:1"
+    smaller = result.byte_scale
+    size = f"1:{smaller:.4g}" if smaller >= 1 else f"{1 / smaller:.4g}:1"
+    scale = f"bytes {size}, time {result.dilation:.4g}:1"
     ranks, servers = counted(result.ranks, "rank"), counted(result.servers, "server")
     place = f"{ranks} on {servers} of {result.fabric}"
     sent = f"{total / 1e9:.3f} GB between servers"
@@ -258,7 +268,7 @@ def _replay_lines(result: "ReplayResult") -> list[str]:
     ]
     lines += [
         f"{row.kind:16s} {row.count:6d} {row.bytes / 1e9:9.3f} {seconds(row.measured_s):>11s} "
-        f"{seconds(row.model_s):>11s} {row.error:+7.1%}"
+        f"{seconds(row.model_s):>11s} {_error(row.error):>7s}"
         for row in result.operations
     ]
     wrong = "not verified" if result.wrong is None else f"{result.wrong} wrong numbers"
