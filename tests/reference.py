@@ -37,7 +37,7 @@ def commands_page() -> str:
         "|---|---|",
         "| 0 | success |",
         "| 1 | an error, which is reported in one line |",
-        "| 2 | wrong usage |",
+        "| 2 | wrong usage: words that are wrong with any file and on any fabric |",
         "| 3 | measurements that can't be trusted |",
         "| 4 | a regression (`compare`) |",
         "| 130 | interrupted; nothing that the command started runs on |",

@@ -18,6 +18,8 @@ _KINDS: Final = {
     "trace": ("is a trace", "`moefabric replay`", "a trace"),
     "result": ("is the result of a run", "`moefabric report`", "the result of a run"),
     "prediction": ("is a prediction", "no command", "a prediction"),
+    "replay": ("is the result of a replay", "no command", "the result of a replay"),
+    "perf": ("is the result of `moefabric perf`", "no command", "the result of a collective"),
 }
 """By kind: what a file of it does, which command takes it, and what it is."""
 _KEYS: Final = (
@@ -26,6 +28,8 @@ _KEYS: Final = (
     ({"experiment", "inputs"}, "prediction"),
     ({"experiment", "fabric"}, ""),
     ({"experiment"}, "experiment"),
+    ({"fabric", "trace", "seconds"}, "replay"),
+    ({"fabric", "algorithm", "rows"}, "perf"),
     ({"fabric"}, "fabric"),
     ({"architectures"}, "model"),
     ({"model_type"}, "model"),

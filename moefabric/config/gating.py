@@ -45,7 +45,8 @@ class GatingSpec(Section):
     sha256: Text | None = None
     """SHA-256 of the file, as `sha256sum` prints it: another file is refused."""
     first_step: int = Field(default=0, ge=0)
-    """Step of the trace that the first iteration replays."""
+    """Step of the trace that the first iteration replays. After the trace's last step, iterations
+    replay the steps from this one on again, and a note says so."""
     step_stride: int = Field(default=1, ge=1)
     """Steps of the trace from one iteration to the next."""
     first_layer: int = Field(default=0, ge=0)
@@ -62,7 +63,8 @@ class GatingSpec(Section):
     common there, or `package.module:Name`."""
     repeat: bool = False
     """Whether a matrix or trace is repeated if the model has more ranks or experts. Copies of
-    experts are shuffled with the experiment's seed. A generator has any number of them instead."""
+    experts are shuffled with the experiment's seed. Of more ranks than the model's, the first ones
+    are taken; more experts are refused. A generator has any number of them instead."""
 
     @property
     def file(self) -> Path | None:

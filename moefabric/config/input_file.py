@@ -102,7 +102,7 @@ def close_matches(word: str, known: Iterable[str]) -> list[str]:
     return get_close_matches(word, list(known), n=2, cutoff=0.6)
 
 
-def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     """Return the contents of a text file.
 
     Args:
@@ -112,7 +112,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
         SpecError: If the file can't be read, isn't UTF-8 or exceeds the limit.
     """
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise SpecError([(str(path), f"has more than {limit} bytes")])
@@ -139,7 +139,7 @@ def read_json(path: Path) -> Any:
         raise SpecError([(str(path), f"not JSON: {error}")]) from error
 
 
-def read_yaml(path: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+def read_yaml(path: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Args:

@@ -42,10 +42,10 @@ def load_fabric(
 
 
 def load_experiment(
-    path: Path,
+    path: str | Path,
     settings: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
-    hosts: Path | None = None,
+    hosts: str | Path | None = None,
 ) -> "ExperimentSpec":
     """Return the experiment that a file describes.
 
@@ -60,10 +60,11 @@ def load_experiment(
     """
     from moefabric.config.experiment import ExperimentSpec
 
+    path = Path(path)
     document = read_kind(path, "experiment", settings)
     change_keys(document, changes or {})
     if hosts is not None:
-        document["hosts"] = str(hosts.absolute())
+        document["hosts"] = str(Path(hosts).absolute())
         fabrics = document.get("fabrics")
         for fabric in fabrics if isinstance(fabrics, list) else []:
             if isinstance(fabric, dict):

@@ -169,7 +169,7 @@ def read_configuration(path: Path) -> Model:
         raise SpecError(errors) from error
 
 
-def load_model(reference: str) -> Model:
+def load_model(reference: str | Path) -> Model:
     """Return a model by a preset's name, or by the path of a configuration or a YAML file.
 
     Args:
@@ -179,7 +179,7 @@ def load_model(reference: str) -> Model:
     Raises:
         SpecError: If there is no such model, or with all errors of the file.
     """
-    path = Path(reference)
+    path, reference = Path(reference), str(reference)
     if path.is_dir() and reference not in presets():
         path = configuration_file(path)
     if path.suffix == ".json":

@@ -70,4 +70,6 @@ class PortReading:
     def payload_since(self, before: "PortReading") -> Counts:
         """Return the payload that passed each port after an earlier reading."""
         frames = self.frames - before.frames
-        return self.bytes - before.bytes - FRAME_HEADER_BYTES * frames
+        # Frames of ARP and probes are shorter than the headers of TCP.
+        payload: Counts = np.maximum(self.bytes - before.bytes - FRAME_HEADER_BYTES * frames, 0)
+        return payload

@@ -8,6 +8,7 @@ import numpy as np
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.prediction.hybrid_jobs import HybridJobs
 from moefabric.prediction.simulated_regions import SimulatedRegions
+from moefabric.report.formatting import counted
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import FabricResult
 from moefabric.results.parts import CollectiveResult, HybridResult
@@ -61,7 +62,8 @@ def _sampling(simulated: SimulatedRegions) -> str:
     if simulated.regions == simulated.all_regions:
         return ""
     accuracy = "a sample, as regions differ" if simulated.is_sample else "exact, as they are alike"
-    counts = f"{simulated.regions:,} regions stand for {simulated.all_regions:,}"
+    verb = "stands" if simulated.regions == 1 else "stand"
+    counts = f"{counted(simulated.regions, 'region')} {verb} for {simulated.all_regions:,}"
     return f"{counts} in the model ({accuracy})"
 
 

@@ -36,7 +36,7 @@ from moefabric.prediction.experiment import (
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import ProposedScale
-from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.prediction.workload_loader import gating_notes, workload_of, workload_on
 from moefabric.results import model as result_model
 from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.comparison import with_cost_ratios, with_ratios
@@ -120,7 +120,8 @@ def run(
     earlier = resumable(journal, header) if resume and journal is not None else None
     for remark in dict.fromkeys(chain.from_iterable(scale.remarks.values())):
         reporter.show_message(f"warning: {remark}")
-    for note in run_notes(spec, trains=trains):
+    notes = [*run_notes(spec, trains=trains), *([] if trains else gating_notes(spec, folder))]
+    for note in notes:
         reporter.show_message(f"note: {note}")
     reporter.show_message(run_estimate(spec, scale, trains=trains))
     with ExitStack() as undo:

@@ -27,7 +27,7 @@ from moefabric.prediction.scaling import (
     scale_remarks,
 )
 from moefabric.prediction.simulated_regions import simulated_regions
-from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.prediction.workload_loader import gating_notes, workload_of, workload_on
 from moefabric.report.formatting import seconds
 from moefabric.results.circuit_use import CircuitUse, condensed, joined, with_circuit_use
 from moefabric.results.comparison import baseline, is_invalid, network_cost, with_cost_ratios
@@ -63,6 +63,7 @@ def predict_fabrics(spec: ExperimentSpec, folder: Path) -> ExperimentPrediction:
         fabrics.append(entry.model_copy(update={"all_to_all_vs_eps": ratio}))
     inputs = experiment_inputs(spec, folder)
     notes = [*_notes(spec, moving=any(one.reconfigurations for one in fabrics))]
+    notes += gating_notes(spec, folder)
     return ExperimentPrediction(
         experiment=spec.experiment, inputs=inputs, notes=notes, fabrics=fabrics
     )

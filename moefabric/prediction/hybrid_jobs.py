@@ -31,6 +31,7 @@ from moefabric.prediction.job_prediction import PlannedTask, computing, links_go
 from moefabric.prediction.jobs import Jobs, Programme
 from moefabric.prediction.simulated_regions import SimulatedRegions, simulated_regions
 from moefabric.prediction.workload_loader import workload_of, workload_on
+from moefabric.report.formatting import counted
 from moefabric.simulator.event_simulation import StepTimes, simulate_iterations
 from moefabric.simulator.fair_sharing import RateChange
 from moefabric.workload.iterations.iteration import (
@@ -423,7 +424,7 @@ def _check_simulated(emulated: Sequence[str], cluster: Fabric, regions: int) -> 
     for number, name in enumerate(emulated):
         if name not in cluster.ep_groups:
             count = len(cluster.ep_groups)
-            sample = f"the first {count} regions stand for all {regions} in the model"
+            sample = f"the model has {counted(count, 'region')} for all {regions}"
             message = f"{name}: {sample}: give one of r0 to r{count - 1}"
             raise SpecError([(f"hybrid.emulated[{number}]", message)])
 

@@ -81,6 +81,25 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
     return _placed(work, spec.gating.placement, "gating.placement")
 
 
+def gating_notes(spec: ExperimentSpec, folder: Path) -> Iterator[str]:
+    """Yield a note if an experiment has more iterations than its trace of several steps.
+
+    Args:
+        folder: Folder of the experiment's file; relative paths start there.
+
+    Raises:
+        SpecError: The trace can't be read.
+    """
+    gating, iterations = spec.gating, spec.training.iterations
+    if gating.trace is None:
+        return
+    recorded = len(load_gating(folder / gating.trace).tokens)
+    left = len(range(gating.first_step, recorded, gating.step_stride))
+    if recorded > 1 and left < iterations:
+        steps = f"{left} step{'s' * (left > 1)} from gating.first_step {gating.first_step} on"
+        yield f"{gating.trace.name} has {steps}, which {iterations} iterations replay repeatedly"
+
+
 def _nic_rates(spec: ExperimentSpec, regions: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return the rates of NICs by server; none if all are alike."""
     by_server, default = spec.wiring.own_nic_rates, spec.wiring.nic_rate

@@ -78,8 +78,9 @@ def hybrid_text(hybrid: HybridResult) -> str:
     """
     names = ", ".join(map(printable, hybrid.emulated))
     verb = "is" if len(hybrid.emulated) == 1 else "are"
-    regions = f"{hybrid.regions:,} regions, {hybrid.servers:,} servers and {hybrid.gpus:,} GPUs"
-    line = f"{names} {verb} emulated in a modelled cluster of {regions}"
+    parts = {"region": hybrid.regions, "server": hybrid.servers, "GPU": hybrid.gpus}
+    regions, servers, gpus = (counted(count, noun) for noun, count in parts.items())
+    line = f"{names} {verb} emulated in a modelled cluster of {regions}, {servers} and {gpus}"
     if hybrid.remark:
         line += f"; {printable(hybrid.remark)}"
     if hybrid.background == "none":

@@ -452,12 +452,13 @@ class RunResult(result_parts.ResultPart):
     """What is missing because the run was stopped; empty if nothing is."""
 
 
-def read_run(path: Path) -> RunResult:
+def read_run(path: str | Path) -> RunResult:
     """Read a run's JSON from a file.
 
     Raises:
         SpecError: if the file can't be read or has a wrong value; it names the first one's place.
     """
+    path = Path(path)
     try:
         result = RunResult.model_validate_json(path.read_bytes())
     except OSError as error:

@@ -76,7 +76,7 @@ class TraceWriter(Protocol):
 
 
 def read_trace(
-    path: Path, form: str = "", readers: Iterable[TraceReader] | None = None
+    path: str | Path, form: str = "", readers: Iterable[TraceReader] | None = None
 ) -> ExecutionGraph | GatingTrace:
     """Read a trace in the format that its content shows.
 
@@ -90,6 +90,7 @@ def read_trace(
         TraceError: If no reader or more than one knows the content, or the trace is broken.
         SpecError: If there is no such format.
     """
+    path = Path(path)
     reader = named_reader(form) if form else trace_reader(path, readers)
     return reader.read(path)
 

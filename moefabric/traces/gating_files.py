@@ -118,7 +118,7 @@ class CountsCsvReader:
             raise TraceError(path, "", f"is not CSV: {error}") from error
 
 
-def read_gating(path: Path) -> GatingTrace:
+def read_gating(path: str | Path) -> GatingTrace:
     """Read a gating trace; the suffix of its name gives the format.
 
     `.json` is `{"num_global_tokens_per_expert": [[...], ...], "row_sum": n}`, square, `row_sum`
@@ -131,6 +131,7 @@ def read_gating(path: Path) -> GatingTrace:
     Raises:
         SpecError: If the file can't be read or is wrong. The error lists all faults with places.
     """
+    path = Path(path)
     reader = _READERS.get(suffix := _ending(path))
     if reader is None:
         fault = f"a gating trace ends in {', '.join(_READERS)}, not {suffix or 'nothing'!r}"
@@ -295,7 +296,7 @@ def _check_cells(path: Path, shape: tuple[int, ...]) -> None:
 _READERS: Final = {".json": _json, ".json.gz": _json, ".txt": _text, ".npz": _npz}
 
 
-def load_gating(path: Path) -> GatingTrace:
+def load_gating(path: str | Path) -> GatingTrace:
     """Read gating in any known format.
 
     Endings that `read_gating` knows decide; other files are told by their content.
@@ -306,6 +307,7 @@ def load_gating(path: Path) -> GatingTrace:
     Raises:
         SpecError: If the file can't be read, or has no gating.
     """
+    path = Path(path)
     if _ending(path) in _READERS or not path.exists():
         return read_gating(path)
     reader = trace_reader(path)

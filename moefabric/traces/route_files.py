@@ -142,7 +142,7 @@ class ParquetRoutesReader:
                 raise TraceError(file, "", f"can't be read as Parquet: {error}") from error
 
 
-def load_routes(path: Path) -> TokenRoutes:
+def load_routes(path: str | Path) -> TokenRoutes:
     """Read routes from JSON lines, Parquet in FLAME-MoE's layout, or a NumPy archive.
 
     All layers of all iterations must have equally many tokens of each rank. Ranks that a file
@@ -154,6 +154,7 @@ def load_routes(path: Path) -> TokenRoutes:
     Raises:
         SpecError: If the file can't be read, or has no routes.
     """
+    path = Path(path)
     if path.is_file() and zipfile.is_zipfile(path):
         arrays = read_archive(path)
         if ROUTES not in arrays:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.core.errors import TraceError
+from moefabric.core.units import size_text
 from moefabric.traces.files import read_text
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 from moefabric.workload.graphs.folding import folded_size
@@ -335,7 +336,7 @@ def _notes(job: SimaiWorkload, count: int) -> Iterator[str]:
     if job.pp > 1:
         yield (
             f"The pipeline of {job.pp} stages is left out, with its messages of "
-            f"{job.pp_bytes} bytes a micro-batch."
+            f"{size_text(job.pp_bytes)} a micro-batch."
         )
     if any(
         part.collective is not None and not _size(job, part)

@@ -3,12 +3,15 @@
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import moefabric
 from moefabric import CircuitSet, DemandMatrix, Eps, Fabric, Ocs, Region, plan, policy_named
+from moefabric.api import plugins, results, workloads
 from tests.support.paths import REPOSITORY
 
 API = (
@@ -28,6 +31,28 @@ def test_public_names_are_sorted_and_complete() -> None:
     assert len(moefabric.__all__) == len(set(moefabric.__all__))
     lazy = [name for names in vars(moefabric)["_MODULES"].values() for name in names.split()]
     assert sorted(lazy) == sorted(moefabric.__all__)
+
+
+@pytest.mark.parametrize(
+    ("load", "file"),
+    [
+        (moefabric.read_trace, "tests/data/traces/chakra/mini_moe_ep4_dp2"),
+        (moefabric.read_gating, "examples/data/gating-8x8.json"),
+        (moefabric.load_model, "examples/data/olmoe-1b-7b.json"),
+        (moefabric.load_fabric, "examples/fabric.yaml"),
+        (moefabric.Experiment.load, "examples/prototype.yaml"),
+        (moefabric.Result.load, "docs/results/pipeline.json"),
+        (plugins.load_experiment, "examples/prototype.yaml"),
+        (plugins.read_text, "examples/fabric.yaml"),
+        (plugins.read_yaml, "examples/fabric.yaml"),
+        (results.read_run, "docs/results/pipeline.json"),
+        (workloads.load_gating, "examples/data/gating-8x8.json"),
+        (workloads.load_routes, "examples/data/moe-64-experts-routes.npz"),
+    ],
+)
+def test_files_are_named_by_text_or_path(load: Callable[[str | Path], object], file: str) -> None:
+    path = REPOSITORY / file
+    assert type(load(str(path))) is type(load(path))
 
 
 def test_unknown_name_raises_attribute_error() -> None:

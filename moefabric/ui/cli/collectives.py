@@ -11,7 +11,7 @@ import click
 
 from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writable, write_output
 from moefabric.core.errors import SpecError
-from moefabric.report.formatting import seconds
+from moefabric.report.formatting import counted, seconds
 from moefabric.ui.cli.command import cli_command, json_file_option
 from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
 
@@ -157,6 +157,8 @@ def _line(perf: "Perf", row: "PerfRow") -> str:
     )
 
 
+_MOST_PERCENT: Final = 10.0
+"""Error from which a replay prints the ratio to the model, as fits the column."""
 _ROOTED: Final = frozenset({"broadcast", "reduce"})
 _WIDTHS: Final = (12, 13, 9, 7, 7, 10, 8, 8, 7, 10, 10, 7)
 
@@ -173,13 +175,13 @@ def _tail(result: "PerfResult") -> Iterator[str]:
 
 
 @cli_command(
-    "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 16",
+    "moefabric replay examples/data/simai-moe-9216.txt.gz --ranks 4 --operations 60",
     "moefabric replay trace.et --via policy --policy mixnet --json replay.json",
 )
 @click.argument("trace", type=FILE)
 @click.option("--form", default="", help="Format of the trace. Default: by its content.")
 @lab_options
-@click.option("--ranks", type=int, help="Fold the trace onto this many ranks, 2 or more.")
+@click.option("--ranks", type=click.IntRange(2), help="Fold the trace onto this many ranks.")
 @click.option("--operations", type=click.IntRange(1), help="The first operations of each rank.")
 @click.option(
     "--schedule",
@@ -221,14 +223,14 @@ def replay(
     if not isinstance(graph, ExecutionGraph):
         raise SpecError([(str(trace), "is gating: use it in an experiment, gating: {trace: FILE}")])
     ranks = options["ranks"]
-    if ranks is not None and not 2 <= ranks <= len(graph.ranks):
+    if ranks is not None and ranks > len(graph.ranks):
         fault = f"{ranks} is not 2 to {len(graph.ranks)}, the ranks of the trace"
         raise SpecError([("--ranks", fault)])
     chosen = ReplayOptions(schedules=dict(map(_schedule, schedules)), **options)
     with lab() as running:
         result = running.replay(graph, chosen)
     if str(json_file) != "-":
-        for line in _replay_lines(result):
+        for line in replay_lines(result):
             click.echo(line)
     write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
     if result.verdict == "invalid":
@@ -242,11 +244,20 @@ def _schedule(text: str) -> tuple[str, str]:
     return kind, name
 
 
-def _replay_lines(result: "ReplayResult") -> list[str]:
+def _error(error: float) -> str:
+    """Return an error as text; one of steps that take longer than their bytes is a ratio."""
+    return f"{error:+.1%}" if error < _MOST_PERCENT else f"{1 + error:.3g}x"
+
+
+def replay_lines(result: "ReplayResult") -> list[str]:
+    """Return a replay as text."""
     total = result.bytes_by_light + result.bytes_by_eps
     lines = [f"note: {note}" for note in result.notes]
-    scale = f"bytes 1:{result.byte_scale:.4g}, time {result.dilation:.4g}:1"
-    place = f"{result.ranks} ranks on {result.servers} servers of {result.fabric}"
+    smaller = result.byte_scale
+    size = f"1:{smaller:.4g}" if smaller >= 1 else f"{1 / smaller:.4g}:1"
+    scale = f"bytes {size}, time {result.dilation:.4g}:1"
+    ranks, servers = counted(result.ranks, "rank"), counted(result.servers, "server")
+    place = f"{ranks} on {servers} of {result.fabric}"
     sent = f"{total / 1e9:.3f} GB between servers"
     lines += [
         f"{result.trace or 'trace'}: {place}, {scale}",
@@ -257,7 +268,7 @@ def _replay_lines(result: "ReplayResult") -> list[str]:
     ]
     lines += [
         f"{row.kind:16s} {row.count:6d} {row.bytes / 1e9:9.3f} {seconds(row.measured_s):>11s} "
-        f"{seconds(row.model_s):>11s} {row.error:+7.1%}"
+        f"{seconds(row.model_s):>11s} {_error(row.error):>7s}"
         for row in result.operations
     ]
     wrong = "not verified" if result.wrong is None else f"{result.wrong} wrong numbers"

@@ -5,6 +5,7 @@ A command on a running fabric takes the fabric's name by `--name NAME`, by the e
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -156,7 +157,8 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
     Raises:
         click.UsageError: If the command takes no other words, and `--name` is given, too.
         click.UsageError: Or if a group has no such command, and no such fabric runs.
-        FabricError: If no fabric has the name before a group's command.
+        FabricError: If no fabric has the name before a group's command, or before the words of a
+            command that takes fewer; a word that names a file is left to it.
     """
     place, is_named = _first_word(command, ctx, args) if _takes_fabric(command) else (None, False)
     if place is None:
@@ -174,8 +176,13 @@ def _with_fabric(command: click.Command, ctx: click.Context, args: list[str]) ->
             raise click.UsageError(running_fabrics.neither(word, [*command.commands]), ctx)
         takes_words = True
     else:
-        takes_words = any(isinstance(one, click.Argument) for one in command.params)
+        arguments = [one for one in command.params if isinstance(one, click.Argument)]
+        takes_words = bool(arguments)
         is_name = not takes_words or word in running_fabrics.running_fabrics()
+        if not (is_name or is_named or ctx.resilient_parsing or arguments[0].callback is _part):
+            surplus = command.make_parser(ctx).parse_args([*args])[1]
+            if surplus and not Path(word).exists():
+                raise FabricError(running_fabrics.not_up(word))
     if is_named:
         if not takes_words:
             raise click.UsageError(f"the fabric is named twice: {word}, and by {_NAME}", ctx)

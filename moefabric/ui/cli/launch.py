@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from moefabric.core.errors import FabricError
 from moefabric.ui.cli.command import cli_command, name_option
 from moefabric.ui.cli.options import environment_option, policy_option, running_lab
 
@@ -88,11 +89,14 @@ def torchrun(
     The first rank that fails ends the others; the exit status is 1 then. Ranks meet over the
     management network, and gloo talks over the fabric.
     """
+    from moefabric.api.running_fabrics import not_up
     from moefabric.api.server_programs import print_line, print_tagged_line
 
     if module and no_python:
         raise click.UsageError("give either --module or --no-python")
     if not module and not no_python and not Path(program).exists():
+        if name is None and arguments and Path(arguments[0]).is_file():
+            raise FabricError(not_up(program))
         raise click.UsageError(f"{program}: no such file")
     python = [] if no_python else [sys.executable, *(["-m"] if module else [])]
     command = [*python, program, *arguments]

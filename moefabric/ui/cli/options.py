@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ T = TypeVar("T")
 Given = TypeVar("Given")
 """What click has read: a text, or the texts of an option that may be given again."""
 Command = TypeVar("Command", bound=Callable[..., Any])
+_POLICY: Final = "mixnet-spill"
+"""Chooses the circuits of `--via policy` unless --policy does."""
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -76,19 +78,33 @@ def policy_option(text: str, default: str | None = None) -> Callable[[Command], 
     )
 
 
-via_options = all_of(
-    click.option(
-        "--via",
-        type=click.Choice(["eps", "light", "policy"]),
-        default="eps",
-        help="The EPS, the circuits that are lit, or those that --policy chooses.",
-    ),
-    policy_option("The policy of --via policy.", "mixnet-spill"),
-)
 pacing_options = all_of(
     click.option("--check/--no-check", "verify", default=True, help="Verify the results."),
     click.option("--greedy", is_flag=True, help="Let congestion control alone set rates."),
 )
+
+
+def via_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --via, and the --policy of `--via policy`, which is looked up before any work."""
+
+    @click.option(
+        "--via",
+        type=click.Choice(["eps", "light", "policy"]),
+        default="eps",
+        help="The EPS, the circuits that are lit, or those that --policy chooses.",
+    )
+    @policy_option(f"The policy of --via policy. Default: {_POLICY}.")
+    @wraps(command)
+    def with_way(via: str, policy: str | None, **options: Any) -> None:
+        from moefabric.config.policies import policy_named
+
+        if policy is not None and via != "policy":
+            raise click.UsageError(f"--policy {policy} is for --via policy, not --via {via}")
+        if via == "policy":
+            policy_named(policy or _POLICY)
+        command(via=via, policy=policy or _POLICY, **options)
+
+    return with_way
 
 
 def parse_option(

@@ -11,7 +11,7 @@ import click
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable, print_result, write_output
 from moefabric.core.errors import SpecError, TraceError
 from moefabric.core.units import rate_text
-from moefabric.report.formatting import aligned, data_size, seconds
+from moefabric.report.formatting import aligned, counted, data_size, seconds
 from moefabric.ui.cli.command import cli_group, json_beside_files_option
 from moefabric.ui.cli.gating import generate
 from moefabric.ui.cli.options import parse_option, positive_rate
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FORMATS: Final = ("cm", "goal")
 _SUFFIXES: Final = {".goal": "goal", ".csv": "csv", ".npz": "npz", ".et": "chakra"}
 """Formats of files that `convert` writes, by the ending of their names."""
+_OF_MESSAGES: Final = frozenset({"goal", "csv"})
+"""Formats without collectives."""
 _RATE: Final = "400Gb/s"
 
 
@@ -106,10 +108,10 @@ def _info_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if "operations" not in document:
         yield from _gating_lines(document)
         return
-    yield f"{document['file']}: {document['format']}, {document['ranks']} ranks"
+    yield f"{document['file']}: {document['format']}, {counted(document['ranks'], 'rank')}"
     counts = (f"{kind} {count:,}" for kind, count in document["operations"].items())
     yield f"  operations: {', '.join(counts) or 'none'}"
-    sizes = (f"{count} of {size} ranks" for size, count in document["groups"].items())
+    sizes = (f"{count} of {counted(size, 'rank')}" for size, count in document["groups"].items())
     yield f"  groups: {', '.join(sizes)}"
     rows = [("operation", "groups", "ranks", "calls", "a rank sends", "all send")]
     for row in document["traffic"]:
@@ -165,6 +167,7 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
     """
     from moefabric.traces.formats import named_writer
     from moefabric.traces.gating_files import write_gating
+    from moefabric.traces.messages import lowered
     from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
     form_to = to or _SUFFIXES.get(output.suffix)
@@ -180,8 +183,11 @@ def convert(file: Path, output: Path, form: str, to: str | None, ranks: int | No
     if form_to == "npz":
         fault = "npz is a format of gating, and these are operations: .goal, .csv or .et, or --to"
         raise SpecError([(str(output), fault)])
-    named_writer(form_to).write(content, output)
-    click.echo(f"{file} ({name}) -> {output} ({form_to}), {len(content.ranks)} ranks")
+    writer = named_writer(form_to)
+    if form_to in _OF_MESSAGES:  # here rather than in the writer, for the note on schedules
+        content = lowered(content)
+    writer.write(content, output)
+    click.echo(f"{file} ({name}) -> {output} ({form_to}), {counted(len(content.ranks), 'rank')}")
     for note in content.notes:
         click.echo(f"note: {note}", err=True)
 

@@ -103,11 +103,15 @@ def repeat_for_servers(tokens: Counts, ranks: int, experts: int, servers: int, s
         seed: Seed of the shuffle.
 
     Raises:
+        ValueError: If the trace has more experts than the result, which would lose their tokens.
         ValueError: If less than `1 - MOST_FLATTENING` of the excess of `server_skew` over 1
             remains. It isn't checked if experts of the trace can't fill the servers evenly.
     """
-    repeated = repeat_tokens(tokens, ranks, experts, seed)
     recorded = tokens.shape[-1]
+    if recorded > experts:
+        lost = f"the trace has {recorded} experts, and the model {experts}"
+        raise ValueError(f"{lost}: use a trace of at most {experts}, or gating.fit")
+    repeated = repeat_tokens(tokens, ranks, experts, seed)
     if experts == recorded or recorded % servers or experts % servers:
         return repeated
     before, after = server_skew(tokens, servers), server_skew(repeated, servers)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from moefabric.core.errors import SpecError
+from moefabric.core.units import size_text
 from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node, Place
 from moefabric.workload.graphs.timeline import sent_bytes
 
@@ -39,7 +40,8 @@ def leading_operations(graph: ExecutionGraph, count: int) -> ExecutionGraph:
             break
         first = shorter
     whole, left = (sum(map(len, nodes.values())) for nodes in (graph.ranks, first))
-    note = f"The first {count} operations of each rank are replayed: {left} of {whole}."
+    some, are = ("operation", "is") if count == 1 else (f"{count} operations", "are")
+    note = f"The first {some} of each rank {are} replayed: {left} of {whole}."
     return ExecutionGraph(first, graph.groups, graph.name, (*graph.notes, note))
 
 
@@ -135,7 +137,7 @@ def _notes(graph: ExecutionGraph, ranks: int, left_out: dict[str, int]) -> Itera
     for name, size in left_out.items():
         if size:
             keeps = f"Group {name} keeps 1 of {len(graph.groups[name])} ranks"
-            yield f"{keeps}: {size} bytes that rank 0 sends in it are left out."
+            yield f"{keeps}: {size_text(size)} that rank 0 sends in it are left out."
 
 
 def _folded(node: Node, rank: int, members: Sequence[int], remaining: Sequence[int]) -> Node:

@@ -13,6 +13,8 @@ from moefabric.config.hosts import hosts_of_file
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
+from moefabric.execution.programs.perf import PerfResult
+from moefabric.execution.programs.replay import ReplayResult
 from moefabric.traces.formats import trace_reader
 from tests.support.paths import EXAMPLES, GOLDEN
 
@@ -61,6 +63,25 @@ def test_an_empty_file_is_called_empty(read: Callable[[Path], object], tmp_path:
     file = tmp_path / "empty.json"
     file.touch()
     with pytest.raises(SpecError, match=r"empty\.json: is empty; .* is needed$"):
+        read(file)
+
+
+REPLAYED = ReplayResult(
+    "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, (), "pass", ()
+)  # fmt: skip
+MEASURED = PerfResult("alltoall", "direct", "lab", 4, 4, "eps", 1, 0, ())
+
+
+@pytest.mark.parametrize("read", [Result.load, load_fabric, load_experiment])
+@pytest.mark.parametrize(
+    ("result", "what"), [(REPLAYED, "a replay"), (MEASURED, "`moefabric perf`")]
+)
+def test_the_result_of_a_replay_or_of_perf_is_called_so(
+    read: Callable[[Path], object], result: ReplayResult | PerfResult, what: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(result.to_json(), indent=1))
+    with pytest.raises(SpecError, match=rf"is the result of {what}, which no command takes; "):
         read(file)
 
 

@@ -1,7 +1,13 @@
 """Durations of operations in a replay, from the ends of steps alone."""
 
+import shlex
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from moefabric.api.fabric import load_fabric
 from moefabric.core.eps import Eps
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region
@@ -12,14 +18,18 @@ from moefabric.execution.programs.placed_programs import (
     ProgramModel,
     RankPlacement,
 )
-from moefabric.execution.programs.program_fabric import ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
 from moefabric.execution.programs.replay import (
     OperationTimes,
+    ReplayOptions,
+    ReplayResult,
+    TraceReplay,
     operation_spans,
     operation_times,
     replayed_operations,
 )
 from moefabric.traces.formats import read_trace
+from moefabric.ui.cli.collectives import replay, replay_lines
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import lower
 from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
@@ -52,6 +62,39 @@ def test_trace_that_sends_nothing_is_refused() -> None:
     assert replayed_operations(sending) == sending
     with pytest.raises(SpecError, match="first: there are no collectives"):
         replayed_operations(sending, 1)
+
+
+def test_examples_of_the_help_with_a_shipped_trace_fit_the_shipped_fabric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    fabric = load_fabric("examples/fabric.yaml").spec.build()
+    planned = 0
+    for example in replay.examples:
+        given = replay.make_context("replay", shlex.split(example)[2:]).params
+        if given["trace"].exists():
+            graph = read_trace(given["trace"])
+            assert isinstance(graph, ExecutionGraph)
+            options = ReplayOptions(ranks=given["ranks"], operations=given["operations"])
+            programs = cast(ProgramFabric, SimpleNamespace(fabric=fabric))
+            planned += bool(TraceReplay(programs, graph, options).program.calls)
+    assert planned >= 1
+
+
+def test_text_of_a_replay_has_its_scale_and_large_errors_as_ratios() -> None:
+    rows = [
+        OperationTimes("all_gather", 1, 64.0, 1.44e-4, 1e-6, 143.0, 143.0),
+        OperationTimes("all_to_all", 1, 1e9, 1.02, 1.0, 0.02, 0.02),
+    ]
+    sizes = 0.0, 1e9, 0.0, 0
+    result = ReplayResult(
+        "moe", "lab", 1, 1, "eps", (1.02,), 1.0, 1.0, tuple(rows), *sizes, 0.2, 8.0, (), "pass", ()
+    )
+    lines = replay_lines(result)
+    assert lines[0] == "moe: 1 rank on 1 server of lab, bytes 5:1, time 8:1"
+    assert [line.split()[-1] for line in lines if line.startswith("all_")] == ["144x", "+2.0%"]
+    scaled = replay_lines(replace(result, byte_scale=400.0))
+    assert "bytes 1:400, time 8:1" in scaled[0]
 
 
 @pytest.mark.parametrize("prefix", ["et_", "kineto_"])

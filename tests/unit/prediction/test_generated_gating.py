@@ -8,6 +8,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
+from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.workload.gating.generator import GatingGenerator
 from moefabric.workload.gating.presets import preset
@@ -113,3 +114,29 @@ def test_ranks_without_tokens_are_named(
     trace = f"{{trace: {tmp_path / 'gating.npz'}, first_step: 1, repeat: true}}"
     with pytest.raises(SpecError, match=rf"gating.trace: .*gating.npz: {fault}"):
         work(trace, "training.iterations=2", "failures=[]")
+
+
+def test_repeated_trace_loses_no_experts(tmp_path: Path) -> None:
+    counts = np.ones((1, 1, 8, 16), np.int64)
+    np.savez(tmp_path / "gating.npz", counts=counts)
+    with pytest.raises(SpecError, match=r"gating.repeat: the trace has 16 experts, and the model"):
+        work(f"{{trace: {tmp_path / 'gating.npz'}, repeat: true}}", "failures=[]")
+
+
+@pytest.mark.parametrize(
+    ("choice", "iterations", "note"),
+    [
+        ("first_step: 1", 2, ""),
+        ("first_step: 2", 2, "1 step from gating.first_step 2 on, which 2 iterations replay"),
+        ("step_stride: 2", 4, "2 steps from gating.first_step 0 on, which 4 iterations replay"),
+    ],
+)
+def test_iterations_past_the_end_of_a_trace_are_noted(
+    tmp_path: Path, choice: str, iterations: int, note: str
+) -> None:
+    file = tmp_path / "gating.npz"
+    np.savez(file, counts=np.ones((3, 1, 8, 8), np.int64))
+    settings = [f"gating={{trace: {file}, {choice}}}", f"training.iterations={iterations}"]
+    spec = load_experiment(EXAMPLES / "prototype.yaml", [*settings, "failures=[]"])
+    notes = [one for one in predict_fabrics(spec, EXAMPLES).notes if one.startswith(file.name)]
+    assert [one.partition(" has ")[2] for one in notes] == [f"{note} repeatedly"] * bool(note)

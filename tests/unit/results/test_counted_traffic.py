@@ -99,6 +99,12 @@ def test_payload_is_counted_without_headers() -> None:
     assert after.payload_since(before).tolist() == [[3000 - 2 * 66] * 4]
 
 
+def test_frames_without_payload_that_are_shorter_than_headers_count_nothing() -> None:
+    nothing, counted = np.zeros((1, 4), np.int64), np.full((1, 4), 42)
+    arp = PortReading(counted, np.ones_like(counted))
+    assert arp.payload_since(PortReading(nothing, nothing)).tolist() == [[0] * 4]
+
+
 def test_light_and_eps_are_counted_where_bytes_arrive() -> None:
     bench = Bench()
     flows = BY_O2, Flow("s2", "s3", "e0", 1e6)

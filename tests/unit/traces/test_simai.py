@@ -55,7 +55,7 @@ def test_ranks_of_9216_gpus_send_what_gpus_sent(graph: ExecutionGraph) -> None:
     assert sent["all_gather", "dp_ep"] == pytest.approx(shards[1], rel=1e-6)
     assert sent["reduce_scatter", "dp"] == pytest.approx(2 * shards[0], rel=1e-6)
     assert graph.notes[0].startswith("9216 GPUs (tensor 2, expert 16, pipeline 12, data 384) are")
-    assert "12 stages is left out, with its messages of 50331648 bytes" in graph.notes[2]
+    assert "12 stages is left out, with its messages of 50.33MB a" in graph.notes[2]
 
 
 def layer(name: str, *parts: str) -> str:

@@ -80,7 +80,7 @@ def test_uneven_parts_of_ranks_that_go_are_taken_by_others() -> None:
     assert folded.notes == (
         "before.",
         "8 ranks are folded onto 2: each one sends the bytes that it sent before, to fewer ranks.",
-        "Group pair0 keeps 1 of 2 ranks: 6 bytes that rank 0 sends in it are left out.",
+        "Group pair0 keeps 1 of 2 ranks: 6B that rank 0 sends in it are left out.",
     )
     assert fold(graph, 8) is graph
 

@@ -23,6 +23,8 @@ def test_first_operations_of_each_rank_remain() -> None:
     assert [len(own) for own in graph.ranks.values()] == [3, 3]
     assert graph.notes == ("The first 3 operations of each rank are replayed: 6 of 10.",)
     assert list(graph.faults()) == []
+    alone = leading_operations(graph_of(nodes, nodes), 1)
+    assert alone.notes == ("The first operation of each rank is replayed: 2 of 10.",)
 
 
 def test_collective_that_a_rank_has_not_reached_is_left_out_with_its_followers() -> None:

@@ -152,12 +152,21 @@ def test_a_fabric_that_is_not_up_is_an_error_with_those_that_are() -> None:
     "words",
     [
         ["fault", "tpyo", "nic", "s0/o0"], ["dashboard", "tpyo"], ["metrics", "tpyo", "--once"],
+        ["replay", "tpyo", "traces/et"], ["replay", "--runs", "1", "tpyo", "traces/et"],
+        ["perf", "tpyo", "alltoall"], ["torchrun", "tpyo", __file__, "--steps", "10"],
     ],
 )  # fmt: skip
 def test_a_mistyped_name_before_other_words_is_one_of_a_fabric(words: list[str]) -> None:
     message = "tpyo is not up: start it with `moefabric up FABRIC.yaml`; lab, other are up"
     refused = moefabric(*words)
     assert (refused.exit_code, refused.output) == (1, f"moefabric: {message}\n")
+
+
+@pytest.mark.usefixtures("two_running")
+def test_a_word_that_may_be_a_file_is_no_name() -> None:
+    for words in (["replay", "tpyo"], ["torchrun", "tpyo", "--steps", "10"]):
+        assert "no such file" in moefabric(*words).output
+    assert "unexpected extra argument" in moefabric("replay", __file__, "traces/et").output
 
 
 @pytest.mark.usefixtures("two_running")
@@ -234,6 +243,17 @@ def test_fabric_of_a_file_excludes_a_name_but_not_the_variable(
     monkeypatch.setenv("MOEFABRIC_FABRIC", "lab")
     alone = moefabric("perf", "barrier", "--spec", "nowhere.yaml")
     assert alone.output == "moefabric: nowhere.yaml: No such file or directory\n"
+
+
+@pytest.mark.parametrize("words", [["perf", "alltoall"], ["replay", "trace.et"]], ids=" ".join)
+def test_policy_of_messages_needs_its_way_and_exists(words: list[str]) -> None:
+    for way in ([], ["--via", "light"]):
+        refused = moefabric(*words, *way, "--policy", "mixnet")
+        assert refused.exit_code == 2, refused.output
+        assert "--policy mixnet is for --via policy" in refused.output
+    unknown = moefabric(*words, "--via", "policy", "--policy", "mixnett")
+    assert unknown.exit_code == 1
+    assert unknown.output.startswith("moefabric: policy: 'mixnett' is not one of ")
 
 
 def test_usage_shows_the_name() -> None:
