@@ -7,10 +7,12 @@ container.
 
 import fcntl
 import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Final, TextIO
 
 from moefabric.core.errors import FabricError, UnsupportedError
@@ -84,9 +86,31 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     return False
 
 
+def owner_name(path: Path) -> str:
+    """Return the user who owns a file: the name, or the number of one without a name."""
+    owner = path.stat().st_uid
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
+
+
 def others_fabric(run_dir: RunDirectory) -> UnsupportedError:
-    """Return the error of a fabric that belongs to another user."""
-    return UnsupportedError(f"{run_dir.name}: a fabric of another user's; run with sudo")
+    """Return the error of a fabric that belongs to another user, by name if it may be known."""
+    owner = "another user"
+    with suppress(PermissionError):
+        owner = owner_name(run_dir.path)
+    return UnsupportedError(f"{run_dir.name}: a fabric of {owner}'s; run with sudo")
+
+
+def check_access(run_dir: RunDirectory) -> None:
+    """Check that this user may ask a running fabric.
+
+    Raises:
+        UnsupportedError: if the fabric belongs to another user.
+    """
+    if not os.access(run_dir.control_socket, os.W_OK, effective_ids=True):
+        raise others_fabric(run_dir)
 
 
 def _opened(run_dir: RunDirectory, name: str) -> TextIO:

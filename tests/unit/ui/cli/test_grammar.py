@@ -166,6 +166,8 @@ def test_a_name_with_a_slip_is_told_which_are_meant() -> None:
     assert moefabric("exec", "othre", "s0", "true").output.endswith("did you mean other?\n")
     assert "moefabric: s9 is none of s0, s1, s2, s3, leaf0" in moefabric("exec", "s9", "id").output
     assert moefabric("fault", "nci").output.endswith("lab, other are up; did you mean nic?\n")
+    kinds = "list, nic, ocs-port, server, gpu, controller, ocs\n"
+    assert moefabric("fault", "lab", "foo").output.endswith(f"Error: foo is none of {kinds}")
 
 
 @pytest.mark.parametrize(
