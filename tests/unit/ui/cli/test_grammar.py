@@ -280,6 +280,12 @@ def test_capture_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
+def test_json_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "deeper" / "x.json"
+    refused = moefabric("cost", f"--json={file}")
+    assert (refused.exit_code, f"mkdir -p {file.parent}" in refused.output) == (2, True)
+
+
 def test_json_is_printed_or_written(tmp_path: Path) -> None:
     file = tmp_path / "cost.json"
     printed = moefabric("cost", "--json")
