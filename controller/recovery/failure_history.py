@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from moefabric.controller.recovery.failure_state import DetectedFailure
 from moefabric.core.failure_kinds import FailureKind
+from moefabric.core.failures import FailurePhase
 
 MOST_CLEARED: Final = 1000
 """Number of cleared failures that the history keeps."""
@@ -48,11 +49,14 @@ class FailureHistory:
     Attributes:
         clock_ns: CLOCK_MONOTONIC.
         event: Makes the events that readers wait for, with `set()` and `wait(seconds)`.
+        note: Called with the report and the action when a failure is detected, and for each action
+            since traffic has a path.
         version: Increases with every change, of circuits too.
     """
 
     clock_ns: Callable[[], int] = time.monotonic_ns
     event: Callable[[], Any] = threading.Event
+    note: Callable[[FailurePhase, FailureReport, str, int], object] = lambda *_: None
     version: int = field(default=0, init=False)
     _reports: list[FailureReport] = field(default_factory=list, init=False)
 
@@ -76,6 +80,8 @@ class FailureHistory:
         for report in cleared[:-MOST_CLEARED]:
             self._reports.remove(report)
         self._reports += reports
+        for report in reports:
+            self.note("detected", report, "", at_ns)
         if reports:
             self.publish()
         return reports
@@ -83,7 +89,12 @@ class FailureHistory:
     def record_action(self, report: FailureReport, action: str, *, recovered: bool = True) -> None:
         """Record an action on a failure, and whether traffic has a path thanks to it."""
         report.action += f"; {action}" if report.action else action
-        report.recovered_ns = report.recovered_ns or (self.clock_ns() if recovered else None)
+        now_ns = self.clock_ns()
+        if report.recovered_ns is not None:
+            self.note("recovered", report, action, now_ns)
+        elif recovered:
+            report.recovered_ns = now_ns
+            self.note("recovered", report, report.action, now_ns)
         self.publish()
 
     def clear(self, is_over: Callable[[DetectedFailure], bool]) -> None:

@@ -15,7 +15,7 @@ from moefabric.controller.http_client import Dial
 from moefabric.controller.reconfiguration import DeviceBehaviour, Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.failure_events import NicEventDispatcher
-from moefabric.controller.recovery.failure_history import FailureHistory
+from moefabric.controller.recovery.failure_history import FailureHistory, FailureReport
 from moefabric.controller.recovery.light_watch import LightWatch, check_period_s
 from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
@@ -131,7 +131,9 @@ def _start(
 ) -> None:
     """Start the green threads that control a region or the EPS, as `serve` describes."""
     token = run.read_token()
-    fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent)
+    # The log is written while the switches change: it delays no recovery.
+    note = partial(green.spawn, _note_failure, run, region)
+    fabric, history = wiring.fabric, FailureHistory(event=green.GreenEvent, note=note)
     dial, wrap = green.create_connection, green.wrap_tls
     client = partial(ControllerClient.of_region, wiring, timeout_s=TIMEOUT_S, run_dir=run)
     client = partial(client, dial=dial, wrap=wrap)
@@ -253,6 +255,26 @@ def _adopt(controller: Controller) -> None:
                 return
         retry_s = delays.after(fault, retry_s)
         green.sleep(retry_s)  # no event announces a starting OCS
+
+
+def _note_failure(
+    run: RunDirectory,
+    region: Region | None,
+    phase: FailurePhase,
+    report: FailureReport,
+    action: str,
+    at_ns: int,
+) -> None:
+    """Append to the failure log that a failure was detected, or that traffic has another path.
+
+    Lost light has events of its own, and the job recovers from the loss of a server.
+    """
+    is_jobs = report.kind is FailureKind.SERVER and phase == "recovered"
+    if report.kind is FailureKind.LIGHT or is_jobs:
+        return
+    why = action or ("its region's controller" if region else "the EPS's controller")
+    with suppress(FileNotFoundError):  # the fabric is gone
+        append_failure_event(run, phase, report.kind, [report.what], why, at_ns)
 
 
 def _note_light(

@@ -85,6 +85,16 @@ def _try_lock(run_dir: RunDirectory, held: ExitStack) -> bool:
     return False
 
 
+def check_access(run_dir: RunDirectory) -> None:
+    """Check that this user may ask a running fabric.
+
+    Raises:
+        UnsupportedError: if the fabric belongs to another user.
+    """
+    if not os.access(run_dir.control_socket, os.W_OK, effective_ids=True):
+        raise run_dir.of_another_user()
+
+
 def _opened(path: Path) -> TextIO:
     """Open a file of a fabric for writing and locking."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

@@ -24,6 +24,7 @@ if not __package__:  # run by its path: import from the repository, not from thi
     sys.path = [*sys.path[1:], str(Path(__file__).absolute().parents[3])]
 
 from moefabric.emulator.linux import pcapng
+from moefabric.runtime.atomic_file import fault_text
 
 _ALL_PROTOCOLS: Final = 0x0003
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
@@ -110,11 +111,14 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # its parent may block it
-    with Path(settings["file"]).open("wb") as file:
-        capture = _Capture(settings, file)
-        _print({"ready": True})
-        capture.run(read_end)
-        dropped = capture.finish()
+    try:
+        with Path(settings["file"]).open("wb") as file:
+            capture = _Capture(settings, file)
+            _print({"ready": True})
+            capture.run(read_end)
+            dropped = capture.finish()
+    except OSError as error:
+        sys.exit(fault_text(error))
     _print({"frames": capture.frames, "dropped": dropped})
     return 0
 

@@ -12,10 +12,13 @@ from moefabric.core.errors import FabricError
 from moefabric.core.openflow.constants import VERSION, MessageType
 from moefabric.core.units import NS_PER_S, rate_text
 from moefabric.emulator.linux import pcapng
+from moefabric.emulator.ocs.scpi.syntax import units
 from moefabric.runtime.run_directory import FabricWiring
 
 _OPENFLOW_HEADER: Final = 8
 _SHOWN: Final = 20
+_SEPARATED: Final = ("SCPI", "TL1")
+"""Protocols whose lines have several commands, with `;` between them."""
 Pair = tuple[str, str]
 
 
@@ -162,10 +165,12 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
     if payload[:1] == bytes([VERSION]):
         yield from (f"OpenFlow {name}" for name in _openflow_messages(payload))
     elif target in protocols:
-        for line in payload.splitlines():
-            words = line.decode("ascii", "replace").split()
-            if words:
-                yield f"{protocols[target]} {words[0][:40]}"
+        name, text = protocols[target], payload.decode("ascii", "replace")
+        for line in text.splitlines():
+            parts = (
+                [unit.header for unit in units(line)] if name in _SEPARATED else line.split()[:1]
+            )
+            yield from (f"{name} {part[:40]}" for part in parts)
     elif source in protocols and payload:
         yield f"{protocols[source]} reply"
 

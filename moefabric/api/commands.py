@@ -80,8 +80,7 @@ def print_json(result: object, file: Path | None) -> bool:
         file: The file; `-` for standard output, None for no JSON.
     """
     if file is not None:
-        if file != STANDARD_OUTPUT:
-            _check_named_once(file)
+        check_writable(file)
         write_output(file, json.dumps(result) + "\n")
     return file != STANDARD_OUTPUT
 
@@ -124,7 +123,7 @@ def progress_reporter(total: int) -> Iterator[ProgressReporter]:
 
 
 def check_writable(*files: Path | None) -> None:
-    """Check before long work that its results can be written.
+    """Check that results can be written: before long work, or before they are.
 
     The folder of a file is created if the folder around it exists, and is the current one or in it.
 

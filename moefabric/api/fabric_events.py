@@ -29,9 +29,9 @@ def fabric_events(lab: FailureInjection, *, follow: bool = False) -> Iterator[Js
         follow: Whether to wait for new events after the stored ones, until the fabric ends.
     """
     if not follow:
-        yield from _merged([*lab.events(), *_failures(lab, 0)])
+        yield from _merged([*lab.events(), *_failures(lab, set())])
         return
-    arrived, is_over, failures = _Arrived(), False, 0
+    arrived, is_over, known = _Arrived(), False, set[FailureEvent]()
     threading.Thread(target=_forward, args=(lab, arrived), daemon=True).start()
     while not is_over:
         batch = list[Json]()
@@ -42,9 +42,7 @@ def fabric_events(lab: FailureInjection, *, follow: bool = False) -> Iterator[Js
                 is_over = True
             else:
                 batch.append(item)
-        fresh = _failures(lab, failures)
-        failures += len(fresh)
-        yield from _merged([*batch, *fresh])
+        yield from _merged([*batch, *_failures(lab, known)])
 
 
 def failure_json(event: FailureEvent) -> Json:
@@ -54,8 +52,11 @@ def failure_json(event: FailureEvent) -> Json:
     return {**times, "kind": event.phase, **what} | ({"why": event.why} if event.why else {})
 
 
-def _failures(lab: FailureInjection, known: int) -> list[Json]:
-    return [failure_json(event) for event in read_failure_log(lab.run_directory)[known:]]
+def _failures(lab: FailureInjection, known: set[FailureEvent]) -> list[Json]:
+    """Return events that aren't known yet: a later line may have an earlier instant."""
+    fresh = [event for event in read_failure_log(lab.run_directory) if event not in known]
+    known.update(fresh)
+    return [failure_json(event) for event in fresh]
 
 
 def _merged(events: list[Json]) -> list[Json]:

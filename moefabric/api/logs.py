@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.core.errors import SpecError
+from moefabric.core.errors import SpecError, some_of
 from moefabric.runtime.structured_log import LEVELS, SUFFIX
 
 _OUTPUT_SUFFIX: Final = ".log"
@@ -125,6 +125,20 @@ class LogFolder:
         names |= {_process_of(file) for file in self._files()}
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SpecError([("--process", f"{pattern} is none of {', '.join(sorted(names))}")])
+
+    def check_ids(self, ids: Mapping[str, str]) -> None:
+        """Check that lines have these ids.
+
+        Raises:
+            SpecError: If none has one of them; it lists those that there are, the latest first.
+        """
+        lines = LogFolder(self.folder).new_lines() if ids else []
+        for name, value in ids.items():
+            known = [str(line.fields[name]) for line in reversed(lines) if name in line.fields]
+            if value not in known:
+                there_are = some_of(list(dict.fromkeys(known)))
+                fault = f" is none of {there_are}" if known else ": no line has one"
+                raise SpecError([(f"--{name}", f"{value}{fault}")])
 
     def _files(self) -> list[Path]:
         patterns = f"*{SUFFIX}.1", f"*{SUFFIX}", f"*{_OUTPUT_SUFFIX}"

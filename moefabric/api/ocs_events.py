@@ -54,7 +54,8 @@ def event_line(event: Json, fabric: Fabric) -> str:
     if "ocs" in event:
         source, text = event["ocs"], event_text(event, fabric)
     else:
-        why = f": {event['why']}" if event.get("why") else ""
+        seen = ", last seen at this instant" if event["kind"] == "lost" else ""
+        why = seen + (f": {event['why']}" if event.get("why") else "")
         source, text = "fabric", f"{event['failure']} {' '.join(event['what'])}{why}"
     clock = wall_time(event["at_ns"]).isoformat(timespec="milliseconds")[11:23]
     return f"{clock} {source:6} {event['kind']:14} {text}".rstrip()

@@ -1,27 +1,27 @@
 """Fabrics that run on this machine: their list, the choice of one by name, their removal."""
 
-import pwd
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from moefabric.core.errors import SpecError, some_of
+from moefabric.core.errors import FabricError, SpecError, some_of
 from moefabric.emulator.fabric.run_directories import (
+    check_access,
     fabrics_in_use,
     holder_pid,
     named_run_directory,
     running_fabrics,
 )
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory
+from moefabric.runtime.run_directory import FabricWiring, RunDirectory, owner_name
 
 if TYPE_CHECKING:
     from moefabric.results.parts import Json
 
 __all__ = [
-    "RunningFabric", "listed_fabrics", "neither", "not_up", "removable_fabric", "remove_fabric",
-    "running_fabric", "running_fabrics", "running_names",
+    "RunningFabric", "check_up", "listed_fabrics", "neither", "not_up", "removable_fabric",
+    "remove_fabric", "running_fabric", "running_fabrics", "running_names",
 ]  # fmt: skip
 
 
@@ -61,19 +61,14 @@ def listed_fabrics() -> list[RunningFabric]:
 def _listed(run_dir: RunDirectory) -> RunningFabric:
     from moefabric.runtime.run_status import read_run_status
 
-    token = run_dir.token_file.stat()
-    try:
-        owner = pwd.getpwuid(token.st_uid).pw_name
-    except KeyError:
-        owner = str(token.st_uid)
-    servers = None
+    owner, servers = owner_name(run_dir.token_file), None
     with suppress(FileNotFoundError):
         servers = len(FabricWiring.from_json(run_dir.wiring_file.read_bytes()).fabric.servers)
     status, run = read_run_status(run_dir.run_status_file), ""
     if status is not None:
         iteration = f"iteration {status.iteration + 1} of {status.iterations}"
         run = f"{status.experiment}: {status.fabric}, {iteration}"
-    age_s = max(0.0, time.time() - token.st_mtime)
+    age_s = max(0.0, time.time() - run_dir.token_file.stat().st_mtime)
     return RunningFabric(run_dir.name, age_s, owner, servers, run, holder_pid(run_dir))
 
 
@@ -84,6 +79,18 @@ def not_up(name: str) -> str:
     others = f"; {running} up" if (running := running_names()) else ""
     alike = did_you_mean(name, running_fabrics())
     return f"{name} is not up: start it with `moefabric up FABRIC.yaml`{others}{alike}"
+
+
+def check_up(name: str) -> None:
+    """Check that a fabric runs, and that this user may ask it.
+
+    Raises:
+        FabricError: If no fabric of this name runs.
+        UnsupportedError: If it belongs to another user.
+    """
+    if name not in running_fabrics():
+        raise FabricError(not_up(name))
+    check_access(named_run_directory(name))
 
 
 def neither(word: str, known: Sequence[str]) -> str:

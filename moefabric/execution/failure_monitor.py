@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, Self
 
@@ -209,8 +210,8 @@ def cut_off_servers(reply: Mapping[str, Any]) -> frozenset[str]:
 class FailureMonitor(RunObserver):
     """Collects the failures of a running fabric from its failure log and its controllers.
 
-    A controller forgets its failures when it dies. They are therefore collected in the background
-    after each iteration.
+    A controller on another machine has another log, and forgets its failures when it dies. They are
+    therefore collected in the background after each iteration.
     """
 
     def __init__(self, run_dir: RunDirectory) -> None:
@@ -269,7 +270,10 @@ class FailureMonitor(RunObserver):
         self._collections = []
         if not windows:
             return RunFailures()
-        events = sorted([*read_failure_log(self._run_dir), *self._reported], key=lambda e: e.at_ns)
+        logged = read_failure_log(self._run_dir)
+        known = {replace(event, why="") for event in logged}
+        reported = (event for event in self._reported if replace(event, why="") not in known)
+        events = sorted([*logged, *reported], key=lambda event: event.at_ns)
         start_ns, end_ns = windows[0].start_ns, windows[-1].end_ns
         during = (record for record in failure_records(events) if record.overlaps(start_ns, end_ns))
         return RunFailures(tuple(during), tuple(windows), clock.past_wall_ns, clock.past_run_ns)

@@ -3,8 +3,10 @@
 import fcntl
 import hashlib
 import os
+import pwd
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -143,6 +145,15 @@ class _Entry:
         return run.path / self.name
 
 
+def owner_name(path: Path) -> str:
+    """Return the user who owns a file: the name, or the number of one without a name."""
+    owner = path.stat().st_uid
+    try:
+        return pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return str(owner)
+
+
 def give_to_user(place: Path | int) -> None:
     """Give a file or folder of root's, by its path or descriptor, to the user who called sudo."""
     if (user := fabric_user()) != os.geteuid():
@@ -262,8 +273,11 @@ class RunDirectory:
         return hashlib.sha256(identity.encode()).hexdigest()[: len(identity)]
 
     def of_another_user(self) -> UnsupportedError:
-        """Return the error of a fabric that belongs to another user."""
-        return UnsupportedError(f"{self.name}: a fabric of another user's; run with sudo")
+        """Return the error of a fabric that belongs to another user, by name if it may be known."""
+        owner = "another user"
+        with suppress(PermissionError):
+            owner = owner_name(self.path)
+        return UnsupportedError(f"{self.name}: a fabric of {owner}'s; run with sudo")
 
     def write_version(self) -> None:
         """Note that this version of moefabric makes the fabric."""

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -11,11 +12,12 @@ import pytest
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric import hardware_injection
+from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.testbed import data_paths
 from tests.kernel.fabric_lab import Machine
 from tests.support.agents_lab import arm, collect, paced_flow
-from tests.support.failure_lab import RING, FailureLab, failure_lab, four_servers
+from tests.support.failure_lab import RING, Detection, FailureLab, failure_lab, four_servers
 
 RATE_BPS = 10e6
 SECONDS = 0.6
@@ -85,8 +87,20 @@ def test_controllers_reroute_and_restore_without_losing_bytes(
     assert any(action in one.action for one in found), found
     # They were told of it: nobody had to miss anything first.
     assert max(one.detected_s for one in found) < 0.5
+    Deadline.after(5).wait_for(lambda: logged_since(ring, number) >= reported(found), "the log")
     ring.clear(RING)
     assert ring.rules() == before
+
+
+def reported(found: Sequence[Detection]) -> Counter[tuple[str, str]]:
+    """Return how many controllers have detected each component's failure, and have recovered."""
+    return Counter((phase, one.what) for one in found for phase in ("detected", "recovered"))
+
+
+def logged_since(ring: FailureLab, at_ns: int) -> Counter[tuple[str, str]]:
+    """Return the events of the failure log by phase and component."""
+    log = read_failure_log(ring.run_dir)
+    return Counter((one.phase, name) for one in log if one.at_ns > at_ns for name in one.what)
 
 
 def relayed(client: ControllerClient) -> bool:

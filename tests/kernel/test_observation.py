@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moefabric import Lab, load_fabric
+from moefabric import FabricError, Lab, load_fabric
 from moefabric.runtime.waiting import Deadline
 from moefabric.ui.cli.main import main
 from tests.support.metric_samples import Scrape
@@ -108,4 +108,14 @@ def test_capture_ends_with_a_reconfiguration_and_shows_its_commands(
         shown, errors = capture.communicate(timeout=60)
     assert (capture.returncode, errors) == (0, "")
     assert "controllers -> ocs0" in shown
-    assert "control  SCPI " in shown
+    assert "control  SCPI :oxc:swit:conn:add" in shown
+    # The last command is answered once there is light.
+    [answered] = [line for line in shown.splitlines() if "SCPI reply" in line]
+    assert int(answered.split()[-1]) >= 3
+
+
+def test_capture_to_a_full_disk_says_so_in_one_line(lab: Lab) -> None:
+    with pytest.raises(FabricError) as error, lab.capture("s0/o0", Path("/dev/full")):
+        pass
+    remedy = "No space left on device; free some room, or write to another file system"
+    assert str(error.value) == f"s0/o0: the capture to /dev/full failed: {remedy}"

@@ -64,12 +64,13 @@ def parse_until(text: str | None) -> Until:
 @click.option(
     "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
 )
-@click.option("--seconds", type=click.FloatRange(min=0), help="Default: until interrupted.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="End after so long. Default: no end.")
 @click.option(
     "--until",
     metavar="END",
     callback=parse_option(parse_until),
-    help="End after 100frames, 10MB or 5s, or with the next reconfiguration.",
+    help="End after 100frames, 10MB or 5s, or with the next reconfiguration. "
+    "With --seconds, too: at whichever comes first.",
 )
 @click.option("--summary", is_flag=True, help="Print who sent how much to whom.")
 @name_option
@@ -101,7 +102,8 @@ def capture(
         _set_after(stopped, captured.wait_full)
         if until.reconfiguration:
             _set_after(stopped, lambda: _wait_reconfiguration(lab, begin_ns))
-        stopped.wait(until.seconds if seconds is None else seconds)
+        ends_s = [end_s for end_s in (until.seconds, seconds) if end_s is not None]
+        stopped.wait(min(ends_s, default=None))
     lost = f", {captured.dropped:,} more were missed" if captured.dropped else ""
     click.echo(f"{place}: {captured.frames:,} frames in {captured.path}{lost}")
     if summary:
@@ -121,9 +123,14 @@ def _set_after(event: threading.Event, wait: Callable[[], object]) -> None:
 
 
 def _wait_reconfiguration(lab: "Lab", begin_ns: int) -> None:
-    """Return when an OCS has changed cross-connects since an instant, and new ones have light."""
+    """Return when an OCS has changed cross-connects since an instant, and new ones have light.
+
+    An answer of the OCS's process comes after those to all commands that waited for the light. One
+    message may remove circuits and connect others, which are tuning then.
+    """
     with suppress(FabricError):  # the fabric ends
         for event in lab.events(follow=True):
-            only_removes = event["kind"] == "changed" and not event.get("made")
-            if event["at_ns"] > begin_ns and (event["kind"] == "settled" or only_removes):
-                return
+            if event["at_ns"] > begin_ns and event["kind"] in ("changed", "settled"):
+                ports = lab.ocs(event["ocs"])["ports"]
+                if all(port["state"] != "tuning" for port in ports):
+                    return

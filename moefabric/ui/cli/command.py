@@ -66,6 +66,14 @@ class CliGroup(CliCommand, click.Group):
 
     command_class = CliCommand
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first word, behind a fabric's name; an error lists all."""
+        if not (ctx.resilient_parsing or args[0].startswith("-") or args[0] in self.commands):
+            ctx.fail(f"{args[0]} is none of {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
+
 
 def cli_command(*examples: str, **keys: Any) -> Callable[[Callable[..., Any]], CliCommand]:
     """Return the decorator of a command whose help ends with the examples; keys are click's."""

@@ -244,7 +244,8 @@ def _change_lines(change: "LightChange") -> Iterator[str]:
 def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: Path | None) -> None:
     """Show the ports of an OCS with their state, partner and optical power.
 
-    A port is blocked, tuning, tuned or failed. `from s0/o0` is the input into which that NIC sends,
+    A port is blocked, tuning, tuned or failed; a tuned one is dark if no light arrives, for its
+    partner or what is before it has failed. `from s0/o0` is the input into which that NIC sends,
     `to s0/o0` the output from which it receives.
     """
     from moefabric.api.ocs_failures import region_of_ocs
@@ -275,13 +276,16 @@ def ocs_port_lines(
 
 
 def _port_row(port: dict[str, Any], fabric: Fabric, region: Region) -> tuple[str, ...]:
-    state, admin = port["state"], port["admin"]
+    state, admin, power_dbm = port["state"], port["admin"], port["power_dbm"]
+    floor_dbm = fabric.ocses[region].profile.loss.floor_dbm
+    is_dark = state == "tuned" and power_dbm is not None and power_dbm <= floor_dbm
+    notes = [admin] * (admin not in ("enabled", state)) + ["dark"] * is_dark
     return (
         str(port["port"]),
         _fibre(port["port"], fabric, region),
-        state if admin in ("enabled", state) else f"{state} ({admin})",
+        f"{state} ({', '.join(notes)})" if notes else state,
         str(port["partner"]) if port["partner"] is not None else "",
-        f"{port['power_dbm']:.1f} dBm" if port["power_dbm"] is not None else "",
+        f"{power_dbm:.1f} dBm" if power_dbm is not None else "",
         port["label"],
     )
 

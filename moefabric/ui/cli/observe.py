@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable
-from moefabric.api.running_fabrics import not_up, running_fabric, running_fabrics
+from moefabric.api.running_fabrics import check_up, not_up, running_fabric, running_fabrics
 from moefabric.core.errors import FabricError, MoefabricError
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
@@ -51,6 +51,8 @@ def logs(
     source = LogFolder(folder)
     if process is not None:
         source.check_process(process)
+    if not follow:
+        source.check_ids(fields)
     is_shown = line_filter(process, level, fields)
     lines = filter(is_shown, source.follow() if follow else source.new_lines())
     _print_lines((line.text() if as_json is None else line.to_json() for line in lines), as_json)
@@ -103,7 +105,8 @@ def metrics(name: str | None, listen: tuple[str, int], *, once: bool) -> None:
     from moefabric.ui.dashboard.server import address, listening_socket
     from moefabric.ui.metrics.collector import FabricCollector, is_loopback, serve
 
-    _check_up(name)
+    if name is not None:
+        check_up(name)
     collector = FabricCollector(name)
     if once:
         click.echo(generate_latest(collector), nl=False)
@@ -167,18 +170,9 @@ def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
     from moefabric.ui.metrics.collector import FabricCollector
 
-    _check_up(name)
+    if name is not None:
+        check_up(name)
     with listening_socket(*listen) as listener:
         metrics = partial(generate_latest, FabricCollector(name))
         shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)
         serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))
-
-
-def _check_up(name: str | None) -> None:
-    """Check the name of a fabric, if one is given.
-
-    Raises:
-        FabricError: If no fabric of this name runs.
-    """
-    if name is not None and name not in running_fabrics():
-        raise FabricError(not_up(name))

@@ -66,7 +66,7 @@ class FabricMonitor:
         """Wall time, and rates by light and by packet switches; None where nobody read them."""
         self._slow_at = -_SLOW_S
         self._failure_version = -1
-        self._failure_events = 0
+        self._failure_events = set[FailureEvent]()
         self._moved = set[str]()
         self._rates = PortRates(source.fabric)
         self._topology = topology_view(source.fabric)
@@ -141,8 +141,9 @@ class FabricMonitor:
         ]
         self._put(changes, "failures", failures)
         self._put(changes, "hardware", self.source.hardware())
-        events = self.source.failure_events()
-        fresh, self._failure_events = events[self._failure_events :], len(events)
+        known, events = self._failure_events, self.source.failure_events()
+        fresh = [event for event in events if event not in known]
+        known.update(fresh)
         return [self._failure_event(event) for event in fresh]
 
     def _poll_run(self, changes: Changes) -> None:

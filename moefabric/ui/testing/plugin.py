@@ -111,7 +111,7 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except MoefabricError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.fixture(scope="session")

@@ -143,6 +143,22 @@ def test_first_frame_is_counted_by_a_process_that_reads_no_other_file(tmp_path: 
     assert done.stdout.split() == ["294", "294"]
 
 
+@pytest.mark.parametrize(
+    ("port", "line", "names"),
+    [
+        (
+            5025,
+            b":conn:sub (@1),(@16);:conn:add (@2),(@17);*opc?\n*wai\n",
+            ["SCPI :conn:sub", "SCPI :conn:add", "SCPI *opc?", "SCPI *wai"],
+        ),
+        (3082, b"RTRV-HDR:::1:;RTRV-TOD:::2:;", ["TL1 RTRV-HDR:::1:", "TL1 RTRV-TOD:::2:"]),
+        (8008, b"Accept: text/html;q=0.9\r\n\r\n", ["RESTCONF Accept:"]),
+    ],
+)
+def test_each_command_of_a_line_is_counted(port: int, line: bytes, names: list[str]) -> None:
+    assert list(control_messages(4000, port, line)) == names
+
+
 def test_malformed_control_messages_end_the_search() -> None:
     zero_length = bytes([4, 0, 0, 0]) * 4
     assert len(list(control_messages(6653, 1, zero_length))) == 2

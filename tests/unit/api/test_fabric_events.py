@@ -53,6 +53,24 @@ def test_failures_are_between_the_events_of_the_ocses(tmp_path: Path, follow: bo
     assert line.endswith("fabric inject         nic s0/o0: by hand")
 
 
+def test_followed_events_are_all_there_though_a_later_line_is_earlier(tmp_path: Path) -> None:
+    class Live(Recorded):
+        def events(self, *, follow: bool = False) -> Iterator[Json]:
+            yield {"ocs": "ocs0", "at_ns": 10, "kind": "started"}
+            assert logged.wait(10)
+
+    lab, logged = Live(tmp_path), threading.Event()
+    append_failure_event(lab.run_directory, "inject", "nic", ["s0/e0"], at_ns=20)
+    append_failure_event(lab.run_directory, "recovered", "electrical-nic", ["s0/e0"], at_ns=40)
+    kinds = []
+    for event in fabric_events(lab, follow=True):
+        kinds.append(event["kind"])
+        if event["kind"] == "recovered":
+            append_failure_event(lab.run_directory, "detected", "nic", ["s0/e0"], at_ns=30)
+            logged.set()
+    assert kinds == ["started", "inject", "recovered", "detected"]
+
+
 @pytest.mark.parametrize("follow", [False, True])
 def test_stored_events_of_two_switches_are_in_order_of_time(
     monkeypatch: pytest.MonkeyPatch, follow: bool

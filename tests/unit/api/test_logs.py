@@ -106,6 +106,18 @@ def test_following_ends_with_the_fabric(tmp_path: Path) -> None:
     assert list(lines) == []
 
 
+def test_id_that_no_line_has_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+    lines = [entry(second, "a", reconfiguration=one) for second, one in enumerate("abab")]
+    (tmp_path / "ocs0.jsonl").write_text("".join(lines))
+    folder = LogFolder(tmp_path)
+    folder.check_ids({"reconfiguration": "a"})
+    with pytest.raises(SpecError, match=r"^--reconfiguration: nosuch is none of b, a$"):
+        folder.check_ids({"reconfiguration": "nosuch"})
+    with pytest.raises(SpecError, match=r"^--run: r1: no line has one$"):
+        folder.check_ids({"run": "r1"})
+    assert len(folder.new_lines()) == 4, "the check leaves the lines to be read"
+
+
 def test_process_that_has_not_logged_is_refused_with_those_that_have(tmp_path: Path) -> None:
     (tmp_path / "controllers.jsonl").write_text(entry(1, "a", process="controller-r0"))
     (tmp_path / "agents-0.log").write_text("printed\n")

@@ -33,3 +33,9 @@ def test_line_has_the_time_of_day_in_utc(monkeypatch: pytest.MonkeyPatch) -> Non
     event = {"ocs": "ocs0", "at_ns": 1_001_250_000_000, "kind": "settled", "made": [[1, 16]]}
     line = "00:00:01.250 ocs0   settled        connected s0/o0~s1/o0"
     assert event_line(event, FABRIC) == line
+
+
+def test_loss_of_light_has_the_instant_of_its_last_sight() -> None:
+    event = {"at_ns": 10, "kind": "lost", "failure": "light", "what": ["s0/o0~s1/o0"], "why": "x"}
+    line = event_line(event, FABRIC)
+    assert line.endswith("light s0/o0~s1/o0, last seen at this instant: x")

@@ -432,6 +432,23 @@ def test_history_keeps_standing_failures() -> None:
     assert len(situation) <= MOST_CLEARED + 2
 
 
+def test_history_notes_detection_and_each_action_since_traffic_has_a_path() -> None:
+    noted, clock = list[tuple[object, ...]](), iter(range(10, 100, 10))
+    history = FailureHistory(
+        lambda: next(clock), note=lambda phase, _, *rest: noted.append((phase, *rest))
+    )
+    [report] = history.add([DetectedFailure("s0/e0", FailureKind.ELECTRICAL_NIC)], 1)
+    history.record_action(report, "sw-s0 is away", recovered=False)
+    assert noted == [("detected", "", 1)]
+    history.record_action(report, "s0 sends by s0/e1")
+    history.record_action(report, "circuits lit again")
+    recovered, again = noted[1:]
+    assert recovered == (
+        "recovered", "sw-s0 is away; s0 sends by s0/e1", report.recovered_ns
+    )  # fmt: skip
+    assert again == ("recovered", "circuits lit again", 30)
+
+
 def test_reader_is_woken_by_a_version_that_comes_before_it_waits() -> None:
     waits: list[bool] = []
 

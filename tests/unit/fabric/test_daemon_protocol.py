@@ -1,5 +1,6 @@
 """Messages between `up` and the fabric process."""
 
+import os
 import pickle
 import socket
 from pathlib import Path
@@ -35,6 +36,6 @@ def test_counters_that_are_late_are_named_with_the_fabric_and_a_remedy(tmp_path:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(run_dir.control_socket))
         listener.listen()
-        late = f"{run_dir.name}: counters of ports: nothing received in 0.05 s: the machine is too"
+        late = f"{run_dir.name}: its process {os.getpid()} doesn't answer: wait, or `moefabric down"
         with pytest.raises(FabricError, match=late):
             EmulatedPortCounters(run_dir, reply_s=0.05)

@@ -42,8 +42,10 @@ def other_user() -> Iterator[None]:
 
 
 def test_fabric_of_another_user_needs_sudo(run_dir: RunDirectory) -> None:
-    refusal = pytest.raises(UnsupportedError, match=r"^lab: a fabric of another user's; run with")
+    refusal = pytest.raises(UnsupportedError, match=r"^lab: a fabric of \w[\w ]*'s; run with")
     with refusal, other_user(), run_directories.lock(run_dir):
         pass
+    with refusal, other_user():
+        run_directories.check_access(run_dir)
     with refusal, other_user():
         client.request(run_dir.path / "ocs0.handoff", {"do": "show"})

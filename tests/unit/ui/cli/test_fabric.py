@@ -112,14 +112,16 @@ def test_ports_of_an_ocs_are_aligned_and_name_the_direction() -> None:
         port(6, admin="disabled"),
         port(13, "tuning", partner=4),
         port(16, "tuned", partner=1, power_dbm=-1.25),
+        port(17, "tuned", partner=2, power_dbm=-60.0),
     ]
     assert ocs_port_lines(ports, wired, wired.regions[0], all_ports=False) == [
-        "  port  fibre       state               to     power  label",
-        "     1  from s0/o0  tuned               16   0.0 dBm  rack 7",
+        "  port  fibre       state               to      power  label",
+        "     1  from s0/o0  tuned               16    0.0 dBm  rack 7",
         "     4  from s1/o0  tuning              13",
         "     6  from s1/o2  blocked (disabled)",
         "    13  to s0/o0    tuning               4",
-        "    16  to s1/o0    tuned                1  -1.2 dBm",
+        "    16  to s1/o0    tuned                1   -1.2 dBm",
+        "    17  to s1/o1    tuned (dark)         2  -60.0 dBm",
     ]
     everything = ocs_port_lines(ports, wired, wired.regions[0], all_ports=True)
     assert "     5  from s1/o1  blocked" in everything

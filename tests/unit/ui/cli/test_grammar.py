@@ -175,6 +175,8 @@ def test_a_name_with_a_slip_is_told_which_are_meant() -> None:
     assert moefabric("exec", "othre", "s0", "true").output.endswith("did you mean other?\n")
     assert "moefabric: s9 is none of s0, s1, s2, s3, leaf0" in moefabric("exec", "s9", "id").output
     assert moefabric("fault", "nci").output.endswith("lab, other are up; did you mean nic?\n")
+    kinds = "list, nic, ocs-port, server, gpu, controller, ocs\n"
+    assert moefabric("fault", "lab", "foo").output.endswith(f"Error: foo is none of {kinds}")
 
 
 @pytest.mark.parametrize(
@@ -296,6 +298,12 @@ def test_capture_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 # --- JSON ----------------------------------------------------------------------------------------
+
+
+def test_json_into_no_folder_says_how_to_make_it(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "deeper" / "x.json"
+    refused = moefabric("cost", f"--json={file}")
+    assert (refused.exit_code, f"mkdir -p {file.parent}" in refused.output) == (2, True)
 
 
 def test_json_is_printed_or_written(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from moefabric.ui.cli.main import main
-from tests.support.paths import EXAMPLES
+from tests.support.paths import EXAMPLES, REPOSITORY
 
 EXPERIMENT = str(EXAMPLES / "ci/experiment.yaml")
 HEAVY = {"jinja2", "numpy", "pydantic", "rich", "scipy", "yaml"}
@@ -32,6 +33,19 @@ heavy = set(sys.argv[1].split())
 for command in sys.argv[2:]:
     result = CliRunner().invoke(main, [command, "--help"])
     print(command, result.exit_code, *sorted(heavy & set(sys.modules)))
+"""
+
+INTERRUPTED = """
+import sys
+
+class Interruption:
+    def find_spec(self, name, *_):
+        if name == sys.argv[2]:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interruption())
+module, _, function = sys.argv[1].partition(":")
+getattr(__import__(module, fromlist=[function]), function)()
 """
 
 
@@ -57,6 +71,14 @@ def test_help_of_a_command_imports_nothing_heavy() -> None:
     argv = [sys.executable, "-c", HELPS, " ".join(HEAVY), *commands]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{command} 0" for command in commands]
+
+
+@pytest.mark.parametrize("imported", ["moefabric.ui.cli.main", "click", "moefabric.core.errors"])
+def test_interrupted_import_ends_without_a_traceback(imported: str) -> None:
+    scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+    argv = [sys.executable, "-c", INTERRUPTED, scripts["moefabric"], imported]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "moefabric: interrupted\n")
 
 
 def test_prediction_imports_no_pages_and_no_solvers() -> None:

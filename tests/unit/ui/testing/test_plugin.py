@@ -135,6 +135,18 @@ def test_fault_of_a_fabric_file_is_named(
     result.stdout.fnmatch_lines(["*nic_rate*fast*"])
 
 
+def test_missing_fabric_file_is_one_error_in_one_line(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    pytester.makepyfile(SUITE)
+    result = outcome(pytester, "--moefabric", "-k", "marked")
+    result.assert_outcomes(errors=1)
+    before, _, _ = result.stdout.str().partition("short test summary")
+    assert before.count("No such file or directory") == 1
+    assert "exception" not in before
+
+
 @pytest.mark.parametrize("verdict", ["degraded", "invalid"])
 def test_run_with_an_invalid_verdict_fails_the_test(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, verdict: str
