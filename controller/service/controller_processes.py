@@ -19,7 +19,7 @@ from moefabric.core.topology import Region
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.forking import fork
-from moefabric.runtime.processes import Process, Supervisor, end_processes
+from moefabric.runtime.processes import Process, Supervisor, end_processes, end_text
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
 log = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
         return 0
 
     def _note_end(self, key: Key, process: _Controllers, code: int, delay_s: float) -> None:
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        how = end_text(code)
         log.warning("controller of %s ended by %s, starts again in %g s", key[1], how, delay_s)
         for file in map(key[0].controller_pid_file, process.regions):
             with _noting(key[0], "process id"):

@@ -359,6 +359,15 @@ def owner(name: str) -> int | None:
     return pid
 
 
+def faults(name: str) -> list[str]:
+    """Return what has ended in a running fabric: containers, processes, parts on other machines.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return list(_request(name, "ping")["faults"])
+
+
 def inspect(name: str) -> dict[str, Any]:
     """Return the hardware of a running fabric for `inspect --json`.
 

@@ -65,11 +65,12 @@ class Lab(ServerPrograms, FailureInjection):
     Attributes:
         name: Name of the fabric.
         was_up: Whether the fabric was up before, and therefore stays after a `with`.
+        replaced: What had ended in the fabric in whose place `up` made this one.
     """
 
-    def __init__(self, name: str, *, was_up: bool = True) -> None:
+    def __init__(self, name: str, *, was_up: bool = True, replaced: Sequence[str] = ()) -> None:
         super().__init__(name)
-        self.was_up = was_up
+        self.was_up, self.replaced = was_up, tuple(replaced)
         self._undo = ExitStack()
 
     @classmethod

@@ -37,6 +37,8 @@ def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
     from moefabric.api.fabric import EmulatedFabric
 
     lab = EmulatedFabric.load(fabric, settings).up(**placement)
+    for fault in lab.replaced:
+        click.echo(f"{lab.name}: replaced, because {fault}")
     state = "was up already" if lab.was_up else "up"
     click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 
