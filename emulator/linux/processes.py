@@ -329,12 +329,15 @@ class ChildProcesses:
         """Return the processes that have not ended."""
         return [process for process in self.running.values() if process.exit_status is None]
 
+    def ended(self) -> list[ChildProcess]:
+        """Return the processes that have ended, and have not been started again."""
+        return [process for process in self.running.values() if process.exit_status is not None]
+
     def ends(self) -> Iterator[str]:
         """Describe the ends of processes."""
-        for process in self.running.values():
-            if process.exit_status is not None:
-                hosted = ", ".join(spec.name for spec in self.hosted.get(process.name, ()))
-                yield process.exit_description + (f"; with it ended {hosted}" if hosted else "")
+        for process in self.ended():
+            hosted = ", ".join(spec.name for spec in self.hosted.get(process.name, ()))
+            yield process.exit_description + (f"; with it ended {hosted}" if hosted else "")
         yield from (f"{name} was killed" for name in self._killed)
 
     def stops(self, expected: Collection[str]) -> Iterator[str]:

@@ -88,9 +88,9 @@ class EmulatedFabric:
     ) -> Lab:
         """Start the fabric, or find it running, and return it. Needs root.
 
-        It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. One of whose
-        processes has ended for good is replaced (`Lab.replaced`). After a
-        failure or an interruption nothing of it is left.
+        It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. A running
+        one of whose processes has ended is replaced (`Lab.replaced`). After a failure or an
+        interruption nothing of it is left.
 
         Args:
             cluster: Ray cluster whose nodes carry the fabric: HOST:PORT of its head, or `auto`.

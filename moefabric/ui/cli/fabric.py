@@ -108,6 +108,7 @@ def list_(as_json: Path | None) -> None:
         user += "" if fabric.pid is None else f" (process {fabric.pid})"
         rows.append((fabric.name, _age(fabric.age_s), fabric.owner, servers, user))
     lines = aligned(rows) if fabrics else ["no fabric is up"]
+    lines += [f"{fabric.name}: {end}" for fabric in fabrics for end in fabric.ended]
     print_result([fabric.to_json() for fabric in fabrics], lines, as_json=as_json)
 
 
