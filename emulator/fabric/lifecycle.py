@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
@@ -281,6 +282,15 @@ def down(name: str, *, force: bool = False) -> bool:
             run_dir.check_version()
         remove(run_dir, force=force)
     return True
+
+
+def discard(name: str) -> Path | None:
+    """Remove a fabric that didn't become ready; return the folder in which its logs stay."""
+    run_dir = named_run_directory(name)
+    with run_directories.lock(run_dir):
+        logs = process_logs.keep_logs(run_dir)
+        remove(run_dir)
+    return logs
 
 
 def remove_remains(except_of: str = "") -> list[str]:

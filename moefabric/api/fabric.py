@@ -11,7 +11,7 @@ from moefabric.api.signals import graceful_shutdown
 from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.machines import MachinePlacement
 from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
@@ -102,6 +102,7 @@ class EmulatedFabric:
 
         Raises:
             FabricError: If the fabric can't be made, or another one has its name.
+            ControlError: If a controller isn't ready in time, as without an answer of its OCS.
             UnsupportedError: If the machine or the user lacks something; names the remedy.
         """
         fabric = self.spec.build()
@@ -124,7 +125,19 @@ class EmulatedFabric:
             lab = Lab(self.name, was_up=is_found, replaced=() if is_found else faults)
             if not lab.was_up:
                 undo.callback(lab.down)
-            wait_for_controllers(wiring, up_timeout_s(fabric))
+            try:
+                wait_for_controllers(
+                    wiring,
+                    up_timeout_s(fabric),
+                    lambda text: PlainProgressReporter().show_message(f"{self.name}: {text}"),
+                )
+            except ControlError as error:
+                if lab.was_up:
+                    raise
+                undo.pop_all()
+                if logs := lifecycle.discard(self.name):
+                    raise ControlError(f"{error}; its logs are in {logs}") from error
+                raise
             if not lab.was_up:
                 lifecycle.disown(self.name)  # it stays after the end of this process
             undo.pop_all()
