@@ -28,6 +28,8 @@ TlsWrap = Callable[[SSLContext, socket.socket], socket.socket]
 """Does the client's part of a TLS handshake on a connection."""
 _dial: Final[Dial] = socket.create_connection
 _POLL_S: Final = 0.02
+_SILENT_S: Final = 3.0
+"""Time that an OCS has to answer before waiting for it is worth a line."""
 MOST_PLAN_LIMIT_S: Final = 20.0
 """Longest time limit of a policy in a request, since nothing else runs in a controller meanwhile.
 It applies to the circuits and again to the split."""
@@ -186,25 +188,35 @@ class ControllerClient(Closing):
         self._request("POST", "/relay", {"region": region, "relays": dict(relays)})
 
     def wait_ready(
-        self, deadline_s: float, check: Callable[[], None] = lambda: None
+        self,
+        deadline_s: float,
+        check: Callable[[], None] = lambda: None,
+        on_wait: Callable[[str], object] = lambda _: None,
     ) -> dict[str, Any]:
         """Wait until all switches are connected and the OCS has answered; return the health.
 
         Args:
             deadline_s: How long to wait.
             check: Called again and again while the controller isn't ready. Its errors end the wait.
+            on_wait: Called with `waits for ...` when the OCS has not answered for some seconds, and
+                when the reason changes.
 
         Raises:
             ControlError: after `deadline_s`, with what is missing.
         """
-        deadline = time.monotonic() + deadline_s
+        started = time.monotonic()
+        deadline, said = started + deadline_s, ""
         while True:
             try:
                 health = self.health()
                 absent = ", ".join(sorted(set(health["expected"]) - set(health["switches"])))
-                missing = f"waits for {absent or 'its OCS'}"
+                missing = f"waits for {absent or health.get('fault') or 'its OCS'}"
                 if health["ready"]:
                     return health
+                is_late = time.monotonic() - started > _SILENT_S
+                if is_late and not absent and health.get("fault") and missing != said:
+                    on_wait(missing)
+                    said = missing
             except ControlError as error:
                 missing = str(error)
             if time.monotonic() > deadline:
@@ -256,10 +268,15 @@ def _refuse(wiring: FabricWiring, region: Region | None) -> NoReturn:
     raise ControlError(f"{name} has a controller of others at {address}:{port} ({key}){light}")
 
 
-def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
+def wait_for_controllers(
+    wiring: FabricWiring, deadline_s: float, on_wait: Callable[[str], object] = lambda _: None
+) -> None:
     """Wait until every controller of a fabric is ready.
 
     A controller is ready when all its switches have all their rules and its OCS has answered.
+
+    Args:
+        on_wait: As for `ControllerClient.wait_ready`.
 
     Raises:
         ControlError: after `deadline_s`, with the first controller that isn't ready and why; at
@@ -270,7 +287,7 @@ def wait_for_controllers(wiring: FabricWiring, deadline_s: float) -> None:
     for region in wiring.controlled:
         check()
         with ControllerClient.of_region(wiring, region) as client:
-            client.wait_ready(max(0.0, deadline - time.monotonic()), check)
+            client.wait_ready(max(0.0, deadline - time.monotonic()), check, on_wait)
 
 
 def _check_life(wiring: FabricWiring) -> None:

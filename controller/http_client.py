@@ -1,9 +1,11 @@
 """JSON over a persistent HTTP/1.1 connection, for the controller client and RESTCONF."""
 
 import json
+import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from errno import errorcode
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -24,6 +26,8 @@ class ResponseTimeoutError(NoResponseError):
 def reason(error: Exception) -> str:
     """Return an error's text without its number, or its type if it has no text."""
     text = error.strerror if isinstance(error, OSError) else ""
+    if isinstance(error, OSError) and error.errno and text == errorcode.get(error.errno):
+        text = os.strerror(error.errno)  # Eventlet's have ECONNREFUSED and the like as text
     return text or str(error) or type(error).__name__
 
 

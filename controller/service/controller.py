@@ -132,6 +132,8 @@ class Controller:
         self.region, self.reconciler = self.recovery.region, self.recovery.reconciler
         self.adopted = self.reconciler is None
         """Whether traffic is on the circuits that are lit; always so without an OCS."""
+        self.fault = ""
+        """Why it isn't; empty without a failed attempt."""
         self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
         """The target of the last request."""
 
@@ -142,7 +144,11 @@ class Controller:
             ControlError: while the OCS or a switch doesn't answer.
         """
         with self.lock:
-            self._adopt()
+            try:
+                self._adopt()
+            except ControlError as error:
+                self.fault = str(error)
+                raise
 
     def _adopt(self) -> None:
         if not self.adopted and self.reconciler is not None:
@@ -161,7 +167,7 @@ class Controller:
             "switches": list(ready),
             "expected": list(self.switches.switches),
             "ocs": self.adopted if self.reconciler else None,
-        }
+        } | ({"fault": self.fault} if self.fault and not self.adopted else {})
 
     def circuits(self) -> dict[str, Any]:
         """Reply to `GET /circuits`."""

@@ -14,18 +14,21 @@ from typing import Final
 
 from moefabric.controller.client import ControllerClient
 from moefabric.core.errors import ControlError
+from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import FailurePhase
 from moefabric.core.topology import Region
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.forking import fork
-from moefabric.runtime.processes import Process, Supervisor, end_processes
+from moefabric.runtime.processes import Process, Supervisor, end_processes, end_text
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
 log = logging.getLogger(__name__)
 
 _HEALTH_TIMEOUT_S: Final = 0.1
 _STOP_S: Final = 5.0
+PROCESS: Final = "controllers"
+"""Name of the process that forks controllers."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Beat = Callable[[], None]
@@ -161,6 +164,7 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
             has worked; otherwise it is started again.
 
     Attributes:
+        inherited: Fabrics some of whose controllers ended with an earlier process like this one.
         ended: Controllers that have ended and have not been ready again since, by process.
         proven: Processes whose controllers have worked.
     """
@@ -171,6 +175,7 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
         super().__init__()
         self._run_controllers, self.reports_failed_start = run_controllers, reports_failed_start
         self.ended, self.proven = dict[Key, list[Region | None]](), set[Key]()
+        self.inherited = set[RunDirectory]()
 
     def start_missing(self, run: RunDirectory, wiring: FabricWiring) -> None:
         """Start the controllers of a fabric that don't run and need not wait."""
@@ -193,7 +198,13 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
             raise
         finally:
             os.close(writer)
-        for file in map(run.controller_pid_file, regions):
+        files = [*map(run.controller_pid_file, regions)]
+        key = run, name
+        if key not in self.ended and any(file.exists() for file in files):
+            self._note(run, regions, "detected", f"the process {PROCESS} ended")
+            self.ended[key] = [*regions]
+            self.inherited.add(run)
+        for file in files:
             with _noting(run, "process id"):
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(f"{pid}\n")
@@ -240,7 +251,7 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
         return 0
 
     def _note_end(self, key: Key, process: _Controllers, code: int, delay_s: float) -> None:
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        how = end_text(code)
         log.warning("controller of %s ended by %s, starts again in %g s", key[1], how, delay_s)
         for file in map(key[0].controller_pid_file, process.regions):
             with _noting(key[0], "process id"):
@@ -257,6 +268,11 @@ class ControllerProcesses(Supervisor[Key, _Controllers]):
             rest = self.ended.pop(key)[len(ready) :]
             if rest:
                 self.ended[key] = [*rest[1:], rest[0]]  # asks another one first, next time
+        if run in self.inherited and run not in {ended for ended, _ in self.ended}:
+            self.inherited.remove(run)
+            with _noting(run, "failure log"):
+                kind, why = FailureKind.PROCESS, "started again"
+                append_failure_event(run, "clear", kind, [PROCESS], why)
 
     def stop_replaced(self, run: RunDirectory) -> None:
         """End the processes of a fabric that is gone, or has been replaced by another."""

@@ -2,7 +2,8 @@
 
 | Request          | Fields of the request            | Fields of the reply                      |
 |------------------|----------------------------------|------------------------------------------|
-| `GET /health`    |                                  | region, ready, switches, expected, ocs   |
+| `GET /health`    |                                  | region, ready, switches, expected, ocs,   |
+|                  |                                  | fault                                    |
 | `GET /circuits`  |                                  | circuits, dark                           |
 | `GET /rules`     |                                  | rules: switch, to, out, path, light      |
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
@@ -23,6 +24,7 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | ready              | Whether all switches have confirmed their rules and the OCS has answered    |
 | switches, expected | Connected switches, and all switches of the controller                      |
 | ocs                | Whether the OCS has answered; null where there is none                      |
+| fault              | Why traffic isn't on the lit circuits yet, if that has failed               |
 | circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light. |
 |                    | In `/failures`, null while a controller that starts doesn't know them       |
 | dark               | Circuits that were commanded and carried no frame, whose NIC is out, or     |

@@ -199,8 +199,9 @@ def _answer_clients(
     hardware: Hardware,
     owner: Owner,
 ) -> None:
-    """Answer clients, lose servers whose containers end, restart OCS processes, and trim logs.
+    """Answer clients, lose servers whose containers end, restart processes, and trim logs.
 
+    Those of OCSes start again, and the one that forks controllers, which adopt lit circuits.
     The light of an OCS stays on without its process: the fabric process keeps the crossbar and the
     listening sockets, and hands them to the next one (`moefabric.emulator.ocs.fd_handoff`).
 
@@ -222,14 +223,19 @@ def _answer_clients(
 
     def note_end(process: ChildProcess) -> None:
         selector.unregister(process.pidfd)
-        delay_s = supervisor.note_end(process.name)
-        log.warning("%s; starts again in %g s", process.exit_description, delay_s)
+        running.note_end(process)
+        if running.restarts(process.name):
+            delay_s = supervisor.note_end(process.name)
+            log.warning("%s; starts again in %g s", process.exit_description, delay_s)
+        else:
+            log.warning("%s", process.exit_description)
 
     for server, fd in hardware.containers.ends.items():
         selector.register(fd, selectors.EVENT_READ, data=partial(lose, fd, server))
-    for process in running.ocs_processes():
-        supervisor.adopt(process.name, process)
+    for process in running.processes:
         watch(process)
+        if running.restarts(process.name):
+            supervisor.adopt(process.name, process)
     while True:
         try:
             for name in supervisor.restarts:

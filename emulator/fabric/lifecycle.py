@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_reference
@@ -283,6 +284,15 @@ def down(name: str, *, force: bool = False) -> bool:
     return True
 
 
+def discard(name: str) -> Path | None:
+    """Remove a fabric that didn't become ready; return the folder in which its logs stay."""
+    run_dir = named_run_directory(name)
+    with run_directories.lock(run_dir):
+        logs = process_logs.keep_logs(run_dir)
+        remove(run_dir)
+    return logs
+
+
 def remove_remains(except_of: str = "") -> list[str]:
     """Remove the remains of fabrics whose process was killed; return their names.
 
@@ -357,6 +367,15 @@ def owner(name: str) -> int | None:
     """
     pid: int | None = _request(name, "ping")["owner"]
     return pid
+
+
+def faults(name: str) -> list[str]:
+    """Return what has ended in a running fabric: containers, processes, parts on other machines.
+
+    Raises:
+        FabricError: if no fabric of that name runs.
+    """
+    return list(_request(name, "ping")["faults"])
 
 
 def inspect(name: str) -> dict[str, Any]:

@@ -200,8 +200,9 @@ def merged_description(
     for machine, part in parts.items():
         for kind in ("servers", "ocs", "switches", "links", "remarks"):
             merged[kind] = [*merged[kind], *part.get(kind, ())]
-        for process in part.get("processes", ()):
-            merged["processes"] = [*merged["processes"], process | {"machine": machine}]
+        for kind in ("processes", "ended"):
+            placed = [process | {"machine": machine} for process in part.get(kind, ())]
+            merged[kind] = [*merged.get(kind, ()), *placed]
     place = {server: number for number, server in enumerate(order)}
     merged["servers"] = sorted(merged["servers"], key=lambda server: place[server["name"]])
     merged["remarks"] = list(dict.fromkeys(merged["remarks"]))

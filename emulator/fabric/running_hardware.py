@@ -20,6 +20,7 @@ from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
 from moefabric.emulator.ocs.fd_handoff import send_handoff
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.processes import end_text
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.waiting import Deadline
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from moefabric.emulator.fabric.hardware import Hardware
 
 _RESTART_S: Final = 10.0
+_RESTARTED: Final = {ProcessRole.OCS, ProcessRole.CONTROLLER}
+"""Roles of the processes that start again when they end: light and switches go on meanwhile."""
 
 
 class RunningHardware:
@@ -40,7 +43,8 @@ class RunningHardware:
         """Take hardware that has been made."""
         self._made, self._plan = hardware, hardware.plan
         self._processes, self._others = hardware.processes, hardware.others
-        self._suspended = set[str]()
+        self._roles = {spec.name: spec.role for spec in hardware.own_specs}
+        self._suspended, self._lost_agents = set[str](), set[str]()
         self.failures = HardwareFailures(hardware.whole_plan, self._signal_agent, self.set_links)
 
     def set_links(self, names: Iterable[str], *, up: bool) -> None:
@@ -86,10 +90,21 @@ class RunningHardware:
             if agent.node == server:
                 self._processes.send_signal(agent.name, signal.Signals(number))
 
-    def ocs_processes(self) -> list[ChildProcess]:
-        """Return the processes of OCSes that the fabric process has started."""
-        names = {spec.name for spec in self._made.own_specs if spec.role is ProcessRole.OCS}
-        return [process for name, process in self._processes.running.items() if name in names]
+    @property
+    def processes(self) -> list[ChildProcess]:
+        """The processes that the fabric process has started."""
+        return list(self._processes.running.values())
+
+    def restarts(self, name: str) -> bool:
+        """Return whether a process starts again when it ends."""
+        return self._roles.get(name) in _RESTARTED
+
+    def note_end(self, process: ChildProcess) -> None:
+        """Append the end of a process to the failure log; an OCS does without its process."""
+        is_ocs = self._roles.get(process.name) is ProcessRole.OCS
+        if not is_ocs and process.name not in self._lost_agents:
+            why, what = f"ended ({end_text(process.exit_status or 0)})", [process.name]
+            append_failure_event(self._made.run_dir, "lost", FailureKind.PROCESS, what, why)
 
     def restart(self, name: str) -> ChildProcess:
         """Start a process that has ended again; raise FabricError if that fails."""
@@ -102,6 +117,7 @@ class RunningHardware:
 
         The agent ends at once because the engine waits until nothing has the container's limits.
         """
+        self._lost_agents.add(f"agent-{server}")
         self._signal_agent(server, signal.SIGKILL)
         at_ns = self.failures.inject(FailureKind.SERVER, [server])
         why = "its container has ended"
@@ -131,7 +147,11 @@ class RunningHardware:
             {"name": process.name, "pid": process.pid} | self._served(process.name)
             for process in self._processes.alive()
         ]
-        part = described | {"processes": alive, "crossbar": bpf_crossbar.KIND}
+        ended = [
+            {"name": process.name, "status": process.exit_status}
+            for process in self._processes.ended()
+        ]
+        part = described | {"processes": alive, "ended": ended, "crossbar": bpf_crossbar.KIND}
         part |= {"remarks": self._made.remarks, "faults": self.faults()}
         return self._others.with_descriptions(part, wiring.fabric.servers)
 

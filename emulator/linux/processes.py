@@ -17,7 +17,7 @@ from moefabric.core.errors import FabricError
 from moefabric.emulator.linux.line_requests import ask_socket
 from moefabric.emulator.linux.marked_processes import mark_environment
 from moefabric.runtime.environment import passed_environment
-from moefabric.runtime.processes import Process, adopt_orphans, end_processes, is_stopped
+from moefabric.runtime.processes import Process, adopt_orphans, end_processes, end_text, is_stopped
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
 
@@ -108,7 +108,9 @@ class ChildProcess(Process):
     @property
     def exit_description(self) -> str:
         """Sentence with the exit status and the last line of the log."""
-        return f"{self.name} exited {self.exit_status}, saying: {last_line(self.log)}"
+        status = self.exit_status
+        end = f"ended ({end_text(status)})" if status and status < 0 else f"exited {status}"
+        return f"{self.name} {end}, saying: {last_line(self.log)}"
 
 
 @dataclass(frozen=True)
@@ -327,12 +329,15 @@ class ChildProcesses:
         """Return the processes that have not ended."""
         return [process for process in self.running.values() if process.exit_status is None]
 
+    def ended(self) -> list[ChildProcess]:
+        """Return the processes that have ended, and have not been started again."""
+        return [process for process in self.running.values() if process.exit_status is not None]
+
     def ends(self) -> Iterator[str]:
         """Describe the ends of processes."""
-        for process in self.running.values():
-            if process.exit_status is not None:
-                hosted = ", ".join(spec.name for spec in self.hosted.get(process.name, ()))
-                yield process.exit_description + (f"; with it ended {hosted}" if hosted else "")
+        for process in self.ended():
+            hosted = ", ".join(spec.name for spec in self.hosted.get(process.name, ()))
+            yield process.exit_description + (f"; with it ended {hosted}" if hosted else "")
         yield from (f"{name} was killed" for name in self._killed)
 
     def stops(self, expected: Collection[str]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from moefabric.api.signals import graceful_shutdown
 from moefabric.config import loader
 from moefabric.config.fabric import FabricSpec
 from moefabric.controller.client import wait_for_controllers
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.machines import MachinePlacement
 from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
@@ -87,8 +88,9 @@ class EmulatedFabric:
     ) -> Lab:
         """Start the fabric, or find it running, and return it. Needs root.
 
-        It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. After a
-        failure or an interruption nothing of it is left.
+        It stays up until `Lab.down`, the end of the lab's `with`, or `moefabric down`. A running
+        one of whose processes has ended is replaced (`Lab.replaced`). After a failure or an
+        interruption nothing of it is left.
 
         Args:
             cluster: Ray cluster whose nodes carry the fabric: HOST:PORT of its head, or `auto`.
@@ -100,25 +102,42 @@ class EmulatedFabric:
 
         Raises:
             FabricError: If the fabric can't be made, or another one has its name.
+            ControlError: If a controller isn't ready in time, as without an answer of its OCS.
             UnsupportedError: If the machine or the user lacks something; names the remedy.
         """
         fabric = self.spec.build()
         check_descriptor_limit(data_paths(fabric))
-        lab = Lab(self.name, was_up=self.name in lifecycle.running_fabrics())
         place: AbstractContextManager[MachinePlacement | None] = nullcontext()
-        if lab.was_up:
-            place = nullcontext(lab.wiring.placement)
+        found, faults = "", list[str]()
+        if self.name in lifecycle.running_fabrics():
+            running = Lab(self.name).wiring
+            place, found = nullcontext(running.placement), running.identity
+            with suppress(FabricError):  # it ends just now, or `start_fabric` says what is wrong
+                faults = lifecycle.faults(self.name)
         elif cluster is not None:
             place = placer(cluster, spread, detached=True, open_cluster=open_cluster)(fabric)
         with graceful_shutdown(), place as placement, ExitStack() as undo:
             if placement:
                 fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
             wiring = start_fabric(fabric, self.spec, placement)
-            # Another process may have brought it up meanwhile.
-            lab.was_up = lab.was_up or lifecycle.owner(self.name) != os.getpid()
+            # A fabric with faults is replaced. Another process may have brought one up meanwhile.
+            is_found = wiring.identity == found or lifecycle.owner(self.name) != os.getpid()
+            lab = Lab(self.name, was_up=is_found, replaced=() if is_found else faults)
             if not lab.was_up:
                 undo.callback(lab.down)
-            wait_for_controllers(wiring, up_timeout_s(fabric))
+            try:
+                wait_for_controllers(
+                    wiring,
+                    up_timeout_s(fabric),
+                    lambda text: PlainProgressReporter().show_message(f"{self.name}: {text}"),
+                )
+            except ControlError as error:
+                if lab.was_up:
+                    raise
+                undo.pop_all()
+                if logs := lifecycle.discard(self.name):
+                    raise ControlError(f"{error}; its logs are in {logs}") from error
+                raise
             if not lab.was_up:
                 lifecycle.disown(self.name)  # it stays after the end of this process
             undo.pop_all()

@@ -27,6 +27,7 @@ from moefabric.execution.programs.program_fabric import ProgramFabric, running_p
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
 from moefabric.planner.nic_assignment import assign_nics
 from moefabric.results.parts import Json, ResultPart
+from moefabric.runtime.failure_log import end_remedy
 from moefabric.testbed.fabric_check import FabricCheck, check_fabric
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
@@ -65,11 +66,12 @@ class Lab(ServerPrograms, FailureInjection):
     Attributes:
         name: Name of the fabric.
         was_up: Whether the fabric was up before, and therefore stays after a `with`.
+        replaced: What had ended in the fabric in whose place `up` made this one.
     """
 
-    def __init__(self, name: str, *, was_up: bool = True) -> None:
+    def __init__(self, name: str, *, was_up: bool = True, replaced: Sequence[str] = ()) -> None:
         super().__init__(name)
-        self.was_up = was_up
+        self.was_up, self.replaced = was_up, tuple(replaced)
         self._undo = ExitStack()
 
     @classmethod
@@ -210,7 +212,7 @@ class Lab(ServerPrograms, FailureInjection):
             try:
                 return request(client)
             except ControlError as error:
-                if lost := self._loss_of_machine(region):
+                if lost := self._loss_of_machine(region) or end_remedy(self.run_directory):
                     raise ControlError(f"{lost} ({error})") from error
                 raise
 

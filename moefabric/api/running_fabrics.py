@@ -14,6 +14,7 @@ from moefabric.emulator.fabric.run_directories import (
     named_run_directory,
     running_fabrics,
 )
+from moefabric.runtime.failure_log import ended_processes
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, owner_name
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class RunningFabric:
         servers: Number of its servers; None while it comes up.
         run: Experiment of the run that uses it, with the iteration; empty if none does.
         pid: Process that uses it, such as a run, and takes it down; None if it stays until `down`.
+        ended: Its processes that have ended, such as `switches ended (signal 9)`.
     """
 
     name: str
@@ -43,6 +45,7 @@ class RunningFabric:
     servers: int | None
     run: str
     pid: int | None
+    ended: tuple[str, ...] = ()
 
     def to_json(self) -> "Json":
         """Return the object of `moefabric list --json`."""
@@ -68,8 +71,11 @@ def _listed(run_dir: RunDirectory) -> RunningFabric:
     if status is not None:
         iteration = f"iteration {status.iteration + 1} of {status.iterations}"
         run = f"{status.experiment}: {status.fabric}, {iteration}"
-    age_s = max(0.0, time.time() - run_dir.token_file.stat().st_mtime)
-    return RunningFabric(run_dir.name, age_s, owner, servers, run, holder_pid(run_dir))
+    age_s, ended = (
+        max(0.0, time.time() - run_dir.token_file.stat().st_mtime),
+        ended_processes(run_dir),
+    )
+    return RunningFabric(run_dir.name, age_s, owner, servers, run, holder_pid(run_dir), ended)
 
 
 def not_up(name: str) -> str:

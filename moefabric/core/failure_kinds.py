@@ -39,6 +39,8 @@ class FailureKind(StrEnum):
     """A server is suspended and all of its NICs are down."""
     CONTROLLER = "controller"
     """The process of a controller is killed or suspended."""
+    PROCESS = "process"
+    """A process of the fabric itself, such as `switches`, has ended."""
 
     @property
     def traits(self) -> "FailureTraits":
@@ -145,6 +147,7 @@ _TRAITS: Final[Mapping[FailureKind, FailureTraits]] = {
         injection="controller",
         restarts=True,
     ),
+    FailureKind.PROCESS: FailureTraits(lambda _fabric, _name: True),
 }
 
 INJECTABLE: Final = tuple(kind for kind in FailureKind if kind.traits.injection is not None)

@@ -79,6 +79,30 @@ def read_failure_log(run_dir: RunDirectory) -> list[FailureEvent]:
     return sorted(events, key=lambda event: event.at_ns)
 
 
+def ended_processes(run_dir: RunDirectory) -> tuple[str, ...]:
+    """Return the processes of a fabric that have ended and have not been started again, and how."""
+    ended = dict[str, str]()
+    for event in read_failure_log(run_dir):
+        if event.kind is FailureKind.PROCESS:
+            for name in event.what:
+                if event.phase == "clear":
+                    ended.pop(name, None)
+                else:
+                    ended[name] = f"{name} {event.why}"
+    return tuple(ended.values())
+
+
+def end_remedy(run_dir: RunDirectory) -> str:
+    """Return which processes of a fabric have ended, and the remedy; empty if none have."""
+    if not (ended := ended_processes(run_dir)):
+        return ""
+    starts_again = all(end.startswith("controllers ") for end in ended)
+    remedy = "it starts again: try again in a few seconds"
+    if not starts_again:
+        remedy = f"`moefabric up` with the file of {run_dir.name} makes the fabric anew"
+    return f"{run_dir.name}: {', '.join(ended)}; {remedy}"
+
+
 def _event(line: str) -> FailureEvent | None:
     """Return the event of a line; None if it is none."""
     try:

@@ -29,6 +29,11 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
+def end_text(status: int) -> str:
+    """Return an exit status, negative for a signal, as text: `signal 9` or `exit status 1`."""
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
 @dataclass(frozen=True)
 class Process:
     """Process that is a child of the caller, at once or later."""

@@ -17,7 +17,7 @@ from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
 from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
-from moefabric.runtime.failure_log import append_failure_event, read_failure_log
+from moefabric.runtime.failure_log import append_failure_event, end_remedy, read_failure_log
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 from moefabric.workload.iterations.substitution import Gpu
 
@@ -131,9 +131,10 @@ def _signal_controllers(
         try:
             os.kill(_controller_pid(int(file.read_text())), number)
         except (OSError, ValueError) as absent:
+            elsewhere = "where controllers run in another container, signal it there"
+            remedy = end_remedy(run_dir) or elsewhere
             raise FabricError(
-                f"controller {shared_name(together)}: no such process here ({absent});"
-                " where controllers run in another container, signal it there"
+                f"controller {shared_name(together)}: no such process here ({absent}); {remedy}"
             ) from absent
         phase: FailurePhase = "clear" if number is signal.SIGCONT else "inject"
         why = _STOPPED if number is signal.SIGSTOP else ""

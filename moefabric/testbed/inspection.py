@@ -11,12 +11,15 @@ from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.ocs import client as ocs_client
 from moefabric.report.formatting import aligned, wrapped
 from moefabric.results.parts import Json
+from moefabric.runtime.processes import end_text
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
 
 
 def inspect_fabric(name: str) -> Json:
     """Return the JSON of `moefabric inspect`, with the circuits that each OCS itself reports.
+
+    They are None while the controller that knows them is silent.
 
     Raises:
         FabricError: if no fabric of that name runs.
@@ -30,7 +33,7 @@ def inspect_fabric(name: str) -> Json:
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
     for ocs in inspection["ocs"]:
         entry = by_region.get(ocs["region"])
-        ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", [])
+        ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", None)
         ocs["dark"] = [] if entry is None else entry.pop("dark", [])
     inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
@@ -117,6 +120,7 @@ def inspection_lines(inspection: Json) -> list[str]:
         *map(_ocs_line, inspection["ocs"]),
         *map(_controller_line, inspection["controllers"]),
         *map(_process_line, inspection["processes"]),
+        *map(_process_line, inspection.get("ended", ())),
         *_access_lines(inspection.get("access", [])),
         *(f"  machine {name} is lost: {why}" for name, why in lost.items()),
     ]
@@ -144,16 +148,20 @@ def _server_line(server: Json) -> str:
 
 
 def _ocs_line(ocs: Json) -> str:
-    lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
+    lit, dark = (
+        " ".join("~".join(ends) for ends in ocs[key] or ()) for key in ("circuits", "dark")
+    )
     head = f"  {ocs['name']}  "
-    light = [f"lit: {lit or 'no circuits'}", *([f"dark: {dark}"] if dark else [])]
+    none = "unknown" if ocs["circuits"] is None else "no circuits"
+    light = [f"lit: {lit or none}", *([f"dark: {dark}"] if dark else [])]
     parts = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
     return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in parts)
 
 
 def _process_line(process: Json) -> str:
     place = f" on {process['machine']}" if "machine" in process else ""
-    return f"  process {process['name']}{place}  {process['pid']}"
+    state = f"ended ({end_text(process['status'])})" if "status" in process else process["pid"]
+    return f"  process {process['name']}{place}  {state}"
 
 
 def _controller_line(controller: Json) -> str:

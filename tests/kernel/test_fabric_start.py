@@ -96,7 +96,7 @@ def test_agents_are_forked_in_their_namespaces_and_death_is_reported(
     Deadline.after(30).wait_for(
         lambda: processes.running["agent-s1"].exit_status == -signal.SIGKILL, "the end of an agent"
     )
-    with pytest.raises(FabricError, match="agent-s1 exited -9, saying: nothing"):
+    with pytest.raises(FabricError, match=r"agent-s1 ended \(signal 9\), saying: nothing"):
         processes.check_alive()
     processes.stop(grace_s=1)
     assert len(marked_pids(run_dir.name)) == 1, "the holder of the namespaces"

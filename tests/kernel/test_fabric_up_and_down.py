@@ -157,7 +157,7 @@ def test_dead_agents_are_reported_and_others_end_with_fabric(machine: Machine) -
     Deadline.after(30).wait_for(lambda: bool(lifecycle.inspect("crash")["faults"]), "fault")
     ended = ", ".join(f"agent-{server}" for server in host["servers"])
     assert lifecycle.inspect("crash")["faults"] == [
-        f"agents-0 exited -9, saying: nothing; with it ended {ended}"
+        f"agents-0 ended (signal 9), saying: nothing; with it ended {ended}"
     ]
     os.kill(daemon_pid("crash"), signal.SIGKILL)
     assert machine.down("crash")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
+from moefabric.core.errors import ControlError
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
 from tests.support.paths import EXAMPLES, REPOSITORY
@@ -129,6 +130,30 @@ def test_lab_of_a_running_fabric_leaves_it_up(lab: Lab) -> None:
     again = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE).up()
     assert again.was_up
     assert next(event["kind"] for event in lab.events())
+
+
+def test_up_says_soon_which_ocs_is_silent_and_keeps_the_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moefabric.api.fabric.up_timeout_s", lambda _fabric: 6.0)
+    real = {"driver": "scpi", "address": "127.0.0.1", "port": 9}
+    absent = EmulatedFabric(
+        fabric="absent",
+        gpus_per_server=1,
+        nic_rate="100Gb/s",
+        nics={"optical": 1, "electrical": 1},
+        regions=[{"servers": 2, "ocs": {"settle": "25ms", **real}}],
+        scale={"bytes": 20000},
+    )
+    reason = "waits for ocs0 at 127.0.0.1:9: Connection refused"
+    with pytest.raises(ControlError, match=f"not ready within .* s: {reason}; its logs") as failure:
+        absent.up()
+    assert capsys.readouterr().err == f"absent: {reason}\n"
+    logs = Path(str(failure.value).rpartition(" ")[2])
+    assert logs == run_root() / ".failed" / "absent"
+    assert "Connection refused" in (logs / "controller-r0.jsonl").read_text()
+    assert not run_root().joinpath("absent").exists()
+    assert marked_pids("absent") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

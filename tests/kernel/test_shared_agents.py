@@ -165,7 +165,7 @@ def test_end_of_the_process_is_the_end_of_all_its_agents(lab: Lab) -> None:
         assert loss.value.servers == {*SERVERS}
     Deadline.after(20).wait_for(lambda: any(lab.processes.ends()), "the end")
     assert list(lab.processes.ends()) == [
-        "agents-0 exited -9, saying: nothing; with it ended agent-s0, agent-s1, agent-s2"
+        "agents-0 ended (signal 9), saying: nothing; with it ended agent-s0, agent-s1, agent-s2"
     ]
     lab.signal("s0", signal.SIGSTOP)  # as to a process that has ended
 
@@ -212,4 +212,6 @@ def test_separate_agents_have_processes_in_the_namespaces_of_their_servers(
         assert len(places) == 2
         kill_agent("apart", "s0")
         Deadline.after(20).wait_for(lambda: bool(lifecycle.inspect("apart")["faults"]), "fault")
-        assert lifecycle.inspect("apart")["faults"] == ["agent-s0 exited -9, saying: nothing"]
+        assert lifecycle.inspect("apart")["faults"] == [
+            "agent-s0 ended (signal 9), saying: nothing"
+        ]

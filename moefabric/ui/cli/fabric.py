@@ -37,6 +37,8 @@ def up(fabric: Path, settings: tuple[str, ...], **placement: Any) -> None:
     from moefabric.api.fabric import EmulatedFabric
 
     lab = EmulatedFabric.load(fabric, settings).up(**placement)
+    for fault in lab.replaced:
+        click.echo(f"{lab.name}: replaced, because {fault}")
     state = "was up already" if lab.was_up else "up"
     click.echo(f"{lab.name}: {state}, {_summary(lab.wiring)}")
 
@@ -106,6 +108,7 @@ def list_(as_json: Path | None) -> None:
         user += "" if fabric.pid is None else f" (process {fabric.pid})"
         rows.append((fabric.name, _age(fabric.age_s), fabric.owner, servers, user))
     lines = aligned(rows) if fabrics else ["no fabric is up"]
+    lines += [f"{fabric.name}: {end}" for fabric in fabrics for end in fabric.ended]
     print_result([fabric.to_json() for fabric in fabrics], lines, as_json=as_json)
 
 

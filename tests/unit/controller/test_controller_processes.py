@@ -115,6 +115,25 @@ def test_end_of_a_controller_restarts_that_one_only(supervisor: Supervisor) -> N
     )
 
 
+def test_controllers_of_an_earlier_supervisor_recover(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = supervisor.run.controller_pid_file(WIRING.fabric.regions[0])
+    file.parent.mkdir()
+    file.write_text("7\n")  # it was killed with its controllers
+    monkeypatch.setattr(controller_processes, "_is_ready", lambda *_: False)
+    supervisor.until_lives(1)
+    supervisor.processes.check_restarted(supervisor.run, WIRING)
+    assert supervisor.notes() == [("detected", "the process controllers ended")]
+    monkeypatch.setattr(controller_processes, "_is_ready", lambda *_: True)
+    for _ in range(2):
+        supervisor.processes.check_restarted(supervisor.run, WIRING)
+    assert supervisor.notes()[1:] == [
+        ("recovered", "started again, lit circuits adopted"),
+        ("clear", "started again"),
+    ]
+
+
 def test_end_of_a_shared_process_is_that_of_its_controllers(supervisor: Supervisor) -> None:
     supervisor.wiring = SHARED
     supervisor.until_lives(1, "r0-r1")

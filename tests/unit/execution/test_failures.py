@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,12 @@ from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.results.parts import FailureResult
 from moefabric.results.records.records import IterationRun, RunFailures, Span
 from moefabric.results.verdict.failure_results import failure_results
-from moefabric.runtime.failure_log import FAILURE_LOG, append_failure_event, read_failure_log
+from moefabric.runtime.failure_log import (
+    FAILURE_LOG,
+    append_failure_event,
+    end_remedy,
+    read_failure_log,
+)
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.testbed.failure_injection import inject, logged_failures
 from tests.support.fabrics import fabric
@@ -395,6 +401,26 @@ def test_inject_signals_controllers_only(
                 assert event.what == hit.what
         finally:
             process.kill()
+
+
+def test_controllers_whose_process_ended_are_named_with_the_remedy(tmp_path: Path) -> None:
+    run_dir = RunDirectory(tmp_path / "lab")
+    run_dir.path.mkdir()
+    wiring = FabricWiring(fabric(), ManagementNetwork("198.18.0.0/24"))
+    run_dir.wiring_file.write_text(wiring.to_json())
+    kill = partial(inject, run_dir, Failure(FailureKind.CONTROLLER, ("r0",)))
+    with pytest.raises(FabricError, match="where controllers run in another container"):
+        kill()
+    ends = FailureKind.PROCESS, ["controllers"]
+    append_failure_event(run_dir, "lost", *ends, "ended (signal 9)")
+    with pytest.raises(
+        FabricError, match=r"; lab: controllers ended \(signal 9\); it starts again"
+    ):
+        kill()
+    append_failure_event(run_dir, "lost", FailureKind.PROCESS, ["switches"], "ended (signal 9)")
+    append_failure_event(run_dir, "clear", *ends)
+    remedy = "`moefabric up` with the file of lab makes the fabric anew"
+    assert end_remedy(run_dir) == f"lab: switches ended (signal 9); {remedy}"
 
 
 class Bench:

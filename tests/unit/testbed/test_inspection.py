@@ -64,6 +64,18 @@ def test_text_names_other_machines_of_processes_and_lost_machines() -> None:
     ]
 
 
+def test_text_has_ended_processes_and_light_that_nobody_knows() -> None:
+    place = {"name": "ocs0", "management": "198.18.0.9", "scpi_port": 5025, "ports": 16}
+    ocs = place | {"circuits": None, "dark": []}
+    ended = [{"name": "switches", "status": -9}, {"name": "agents-0", "status": 3}]
+    lines = inspection_lines(EMPTY | {"ocs": [ocs], "ended": ended})
+    assert lines[1].split("\n")[1].strip() == "lit: unknown"
+    assert lines[2:] == [
+        "  process switches  ended (signal 9)",
+        "  process agents-0  ended (exit status 3)",
+    ]
+
+
 def test_text_fits_80_columns_and_loses_nothing() -> None:
     nics = [{"name": f"s0/o{n}", "rate_bps": 400e9, "carrier": n > 0} for n in range(7)]
     addresses = [f"10.0.0.{n}" for n in range(1, 9)]
