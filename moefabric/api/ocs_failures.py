@@ -104,11 +104,15 @@ def region_of_ocs(fabric: Fabric, ocs: str) -> Region:
     """Return the region whose OCS has this name.
 
     Raises:
-        SpecError: If there is no such OCS.
+        SpecError: If there is no such OCS, or it isn't emulated, so that it can't be asked.
     """
     regions = {known.name: region for region, known in fabric.ocses.items()}
     if ocs in regions:
-        return regions[ocs]
+        region = regions[ocs]
+        if address := fabric.ocses[region].control.address:
+            remedy = "ask the device itself, and see `moefabric inspect` for its circuits"
+            raise SpecError([("", f"{ocs} is not emulated, but at {address}: {remedy}")])
+        return region
     reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
     raise SpecError([("", f"{ocs}{reason}")])
 

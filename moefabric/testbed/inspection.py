@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from moefabric.config.plugins import ocs_dialects
 from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.ocs.remote_ocs import device_address
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs import Ocs, OcsControl
 from moefabric.core.topology import Region, nic_at
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
@@ -28,12 +30,23 @@ def inspect_fabric(name: str) -> Json:
     inspection["controllers"] = [_controller(wiring, region) for region in regions]
     inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
+    ocses = {ocs.name: ocs for ocs in wiring.fabric.ocses.values()}
+    inspection["ocs"] = [ocs_entry(entry, ocses[entry["name"]]) for entry in inspection["ocs"]]
     for ocs in inspection["ocs"]:
         entry = by_region.get(ocs["region"])
-        ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", [])
+        is_asked = entry is None and "scpi_port" in ocs
+        ocs["circuits"] = _connected(wiring, ocs) if is_asked else (entry or {}).pop("circuits", [])
         ocs["dark"] = [] if entry is None else entry.pop("dark", [])
     inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
+
+
+def ocs_entry(described: Json, ocs: Ocs) -> Json:
+    """Return the description of an OCS; one that isn't emulated is at its own address."""
+    if ocs.control.address is None:
+        return described
+    shown = {key: value for key, value in described.items() if key != "scpi_port"}
+    return shown | {"management": _place(ocs.control)}
 
 
 def _connected(wiring: FabricWiring, ocs: Json) -> list[list[str]]:
@@ -52,9 +65,8 @@ def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json
     """Yield the management interfaces of a fabric: `of` what, `interface`, `address`, `login`."""
     for region, ocs in wiring.fabric.ocses.items():
         if ocs.control.address is not None:
-            address = f"{ocs.control.address}{f':{ocs.control.port}' if ocs.control.port else ''}"
             login = ocs.control.user or "that of the factory"
-            yield _access(ocs.name, ocs.control.driver.upper(), address, login)
+            yield _access(ocs.name, ocs.control.driver.upper(), _place(ocs.control), login)
             continue
         for name, dialect in ocs_dialects().items():
             login = ", ".join(f"{user.name}/{user.password}" for user in dialect.accounts) or "none"
@@ -67,6 +79,12 @@ def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json
         yield _access(
             name, "HTTP", _northbound(wiring, controlled), f"token in {run_dir.token_file}"
         )
+
+
+def _place(control: OcsControl) -> str:
+    """Return host and port of an OCS that is not emulated."""
+    host, port = device_address(control, "")
+    return f"{host}:{port}"
 
 
 def _access(of: str, interface: str, address: str, login: str) -> Json:
@@ -147,7 +165,9 @@ def _ocs_line(ocs: Json) -> str:
     lit, dark = (" ".join("~".join(ends) for ends in ocs[key]) for key in ("circuits", "dark"))
     head = f"  {ocs['name']}  "
     light = [f"lit: {lit or 'no circuits'}", *([f"dark: {dark}"] if dark else [])]
-    parts = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
+    place = ocs["management"]
+    at = f"SCPI {place}:{ocs['scpi_port']}" if "scpi_port" in ocs else f"not emulated, at {place}"
+    parts = [f"{ocs['ports']} ports, {at}", *light]
     return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in parts)
 
 

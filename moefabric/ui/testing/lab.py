@@ -48,7 +48,8 @@ class FabricUnderTest(Lab):
         self.end_programs()
         self.clear()
         for region, ocs in self.fabric.ocses.items():
-            self.ocs_clear(ocs=ocs.name)
+            if ocs.control.address is None:
+                self.ocs_clear(ocs=ocs.name)
             if self.circuits(region.name):
                 self.dark(region=region.name)
 
