@@ -7,10 +7,9 @@ from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.ocs.remote_ocs import device_address
 from moefabric.core.errors import ControlError
 from moefabric.core.ocs import Ocs, OcsControl
-from moefabric.core.topology import Region, nic_at
+from moefabric.core.topology import Region
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.ocs import client as ocs_client
 from moefabric.report.formatting import aligned, wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
@@ -26,17 +25,19 @@ def inspect_fabric(name: str) -> Json:
     inspection = lifecycle.inspect(name)
     run_dir = RunDirectory.of_fabric(name)
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    regions = FabricReader(name, wiring).controllers
-    inspection["controllers"] = [_controller(wiring, region) for region in regions]
+    reader = FabricReader(name, wiring)
+    inspection["controllers"] = [_controller(wiring, region) for region in reader.controllers]
     inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
-    ocses = {ocs.name: ocs for ocs in wiring.fabric.ocses.values()}
-    inspection["ocs"] = [ocs_entry(entry, ocses[entry["name"]]) for entry in inspection["ocs"]]
+    ocses = {ocs.name: (region, ocs) for region, ocs in wiring.fabric.ocses.items()}
+    inspection["ocs"] = [ocs_entry(entry, ocses[entry["name"]][1]) for entry in inspection["ocs"]]
     for ocs in inspection["ocs"]:
         entry = by_region.get(ocs["region"])
-        is_asked = entry is None and "scpi_port" in ocs
-        ocs["circuits"] = _connected(wiring, ocs) if is_asked else (entry or {}).pop("circuits", [])
-        ocs["dark"] = [] if entry is None else entry.pop("dark", [])
+        if entry is None:
+            shown = reader.shown_circuits(ocses[ocs["name"]][0])
+            entry = {"circuits": [name.split("~") for name in shown]}
+        ocs["circuits"] = entry.pop("circuits", [])
+        ocs["dark"] = entry.pop("dark", [])
     inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
 
@@ -47,18 +48,6 @@ def ocs_entry(described: Json, ocs: Ocs) -> Json:
         return described
     shown = {key: value for key, value in described.items() if key != "scpi_port"}
     return shown | {"management": _place(ocs.control)}
-
-
-def _connected(wiring: FabricWiring, ocs: Json) -> list[list[str]]:
-    """Return the circuits of an OCS without a controller of the fabric's own, as it shows them."""
-    fabric = wiring.fabric
-    [region] = [region for region in fabric.ocses if region.name == ocs["region"]]
-    socket = RunDirectory.of_fabric(fabric.name).ocs_socket(region)
-    ports = ocs_client.request(socket, {"do": "show"})["ports"]
-    nics = [nic_at(fabric, region, port) for port in range(1, ocs["ports"] + 1)]
-    to = {port["port"]: (port["partner"] or 0) - ocs["ports"] for port in ports}
-    pairs = [(a, b) for a, b in to.items() if a < b and to.get(b) == a]
-    return [[str(nics[a - 1]), str(nics[b - 1])] for a, b in pairs]
 
 
 def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json]:
