@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region, ocs_port
-from moefabric.core.units import duration_ns
+from moefabric.core.units import DURATIONS, LONGEST_NS, duration_ns
 
 OCS_FAULTS: Final = {
     "port": ("PORT...", "no light passes these ports, and commands for them are rejected"),
@@ -119,9 +119,12 @@ def region_of_ocs(fabric: Fabric, ocs: str) -> Region:
 
 def _seconds(word: str) -> float:
     try:
-        return duration_ns(word) / 1e9
+        delay_ns = duration_ns(word)
     except ValueError as error:
         raise SpecError([("delay", str(error))]) from error
+    if not 0 <= delay_ns <= LONGEST_NS:
+        raise SpecError([("delay", f"{word!r} is not within {DURATIONS}")])
+    return delay_ns / 1e9
 
 
 def _ports(word: str, fabric: Fabric, region: Region, *, both: bool) -> list[int]:

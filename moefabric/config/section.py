@@ -100,7 +100,7 @@ DurationNs = Annotated[
         "a duration such as 25ms",
         -1,
         "negative",
-        most=(1440 * 60 * units.NS_PER_S, "0 to 1440min"),
+        most=(units.LONGEST_NS, units.DURATIONS),
         bare=units.bare_duration,
     ),
     _quantity_schema("(ns|us|µs|μs|ms|s|min)", "25ms", {"const": 0}),

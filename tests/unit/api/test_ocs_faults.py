@@ -74,6 +74,8 @@ def test_ocs_request_translates_words(
         pytest.param(["list", "me"], "takes no arguments", id="too-much"),
         pytest.param(["melt"], "'melt' is not one of port, stuck", id="unknown"),
         pytest.param(["delay", "soon"], "delay: 'soon'", id="no-duration"),
+        pytest.param(["delay", "9999min"], "'9999min' is not within 0 to 1440min", id="long"),
+        pytest.param(["delay", "-1s"], "'-1s' is not within 0 to 1440min", id="negative"),
     ],
 )
 def test_ocs_request_refuses_arguments_that_do_not_fit(words: list[str], expected: str) -> None:
