@@ -177,9 +177,7 @@ def write_result(result: "Result", json_file: Path | None, report: Path | None) 
 
 
 @contextmanager
-def journalled(
-    json_file: Path | None, report: Path | None, command: str = "run"
-) -> Iterator[Path | None]:
+def journalled(json_file: Path | None, report: Path | None) -> Iterator[Path | None]:
     """Yield the path of a run's journal; write its partial result if the run is interrupted.
 
     A run that is refused before it has written to its journal changes no file: the journal, if
@@ -188,7 +186,6 @@ def journalled(
     Args:
         json_file: File of the run's JSON, next to which the journal is; None for no journal.
         report: File of the run's page.
-        command: The command that goes on with a run that is interrupted.
     """
     from moefabric.results.journal import JOURNAL_SUFFIX, is_in_use
 
@@ -203,7 +200,7 @@ def journalled(
         raise
     except (KeyboardInterrupt, MoefabricError):
         if journal is not None and _version(journal) != before and not is_in_use(journal):
-            _write_interrupted(journal, json_file, report, command)
+            _write_interrupted(journal, json_file, report)
         raise
 
 
@@ -216,9 +213,7 @@ def _version(journal: Path | None) -> tuple[int, int, int] | None:
     return status and (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _write_interrupted(
-    journal: Path, json_file: Path | None, report: Path | None, command: str
-) -> None:
+def _write_interrupted(journal: Path, json_file: Path | None, report: Path | None) -> None:
     from moefabric.api.result import Result
 
     try:
@@ -233,8 +228,7 @@ def _write_interrupted(
         click.echo(f"moefabric: {error}", err=True)
     else:
         click.echo(f"moefabric: incomplete: {result.incomplete}", err=True)
-    remedy = f"`moefabric {command} --resume` goes on"
-    click.echo(f"moefabric: {journal} has what was measured; {remedy}", err=True)
+    click.echo(f"moefabric: {journal} has what was measured; `run --resume` goes on", err=True)
 
 
 def print_tables(run: "RunResult") -> None:

@@ -2,7 +2,7 @@
 
 A header comes first, then a line for each fabric that begins, each iteration that has ended and
 each fabric that is finished. The line of an iteration replaces earlier lines of this and of later
-iterations of its job. The last line may be cut off: readers ignore it, and `--resume` goes on
+iterations of its job. The last line may be cut off: readers ignore it, and `run --resume` goes on
 after the line before.
 """
 

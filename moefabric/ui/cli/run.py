@@ -97,8 +97,7 @@ def _carry_out(
     if options["resume"] and json_file in (None, commands.STANDARD_OUTPUT):
         raise click.UsageError("--resume: give the --json file of the run that was stopped")
     commands.check_writable(json_file, report, store, gating)
-    command = click.get_current_context().info_name or "run"
-    journalled = commands.journalled(json_file, report, command)
+    journalled = commands.journalled(json_file, report)
     with journalled as journal, commands.progress_reporter(operations) as reporter:
         result = act(reporter=reporter, journal=journal, **options)
     if gating is not None:
