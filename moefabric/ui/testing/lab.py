@@ -50,8 +50,7 @@ class FabricUnderTest(Lab):
         for region, ocs in self.fabric.ocses.items():
             if ocs.control.address is None:
                 self.ocs_clear(ocs=ocs.name)
-            if self.circuits(region.name):
-                self.dark(region=region.name)
+            self.dark(region=region.name)
 
     def save_artefacts(self) -> Path:
         """Keep the state, events and logs of a failed test; return their folder."""
