@@ -154,8 +154,12 @@ class ControllerClient(Closing):
         return self._field("/circuits", "circuits", list)
 
     def dark(self) -> list[str]:
-        """Return the names of commanded circuits that carry no frames or whose NIC is out."""
+        """Return the names of requested circuits that carry no frames."""
         return self._field("/circuits", "dark", list)
+
+    def requested(self) -> list[str]:
+        """Return the names of the circuits of the last request, lit or not."""
+        return self._field("/circuits", "requested", list)
 
     def rules(self) -> list[dict[str, Any]]:
         """Return the rules of the controller's switches."""

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from moefabric.api.key_reference import Key, KeyReference
+from moefabric.core.units import DURATIONS
 from moefabric.ui.cli.main import SECTIONS, main
 
 _GENERATED: Final = "<!-- Written by `make reference`. -->"
@@ -97,7 +98,7 @@ def keys_page() -> str:
         _GENERATED,
         "# Keys of files",
         "",
-        f"`moefabric explain KEY` prints one key, {schema}",
+        f"`moefabric explain KEY` prints one key, {schema} Times are within {DURATIONS}.",
         "",
     ]
     for kind, title in _FILES.items():

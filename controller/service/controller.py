@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, Protocol
 
 from moefabric.config.guarded_policy import LIMIT_S, GuardedPolicy, guarded_policy, policy_faults
@@ -101,7 +100,7 @@ class ObservableSwitches(PacketSwitches, Protocol):
 
 _DEMAND_KEYS: Final = ("demand", "policy", "servers", "all_to_alls", "plan_limit_s")
 
-CircuitTarget = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
+CircuitPlan = Callable[[Fabric, CircuitSet, CircuitSet], CircuitSet]
 """Returns the circuits to light, given the fabric without failed NICs, lit circuits and reserved
 circuits."""
 
@@ -134,8 +133,9 @@ class Controller:
         """Whether traffic is on the circuits that are lit; always so without an OCS."""
         self.fault = ""
         """Why it isn't; empty without a failed attempt."""
-        self._target: CircuitTarget = lambda _, lit, reserved: _beside(reserved, lit)
-        """The target of the last request."""
+        self._requested: CircuitSet | None = None
+        self._plan: CircuitPlan | None = None
+        """Plans the circuits of the last request again; None if they stay."""
 
     def adopt(self) -> None:
         """Put traffic on the circuits that are lit.
@@ -153,6 +153,8 @@ class Controller:
     def _adopt(self) -> None:
         if not self.adopted and self.reconciler is not None:
             self.reconciler.adopt()
+            if self._requested is None:
+                self._requested = self.reconciler.ocs.circuits()
             self.adopted = True
             self.recovery.history.publish()
 
@@ -171,8 +173,17 @@ class Controller:
 
     def circuits(self) -> dict[str, Any]:
         """Reply to `GET /circuits`."""
-        lit, dark = (self.reconciler.lit, self.reconciler.dark) if self.reconciler else ((), ())
-        return {"circuits": list(map(str, lit)), "dark": list(map(str, dark))}
+        if self.reconciler is None:
+            return {"circuits": [], "dark": [], "requested": []}
+        lit, requested = self.reconciler.lit, self.requested
+        sets = {"circuits": lit, "dark": self.reconciler.dark & requested, "requested": requested}
+        return {name: list(map(str, circuits)) for name, circuits in sets.items()}
+
+    @property
+    def requested(self) -> CircuitSet:
+        """The circuits of the last request, also those that a failure keeps dark."""
+        lit = self.reconciler.lit if self.reconciler else CircuitSet()
+        return lit if self._requested is None else self._requested
 
     def rules(self) -> dict[str, Any]:
         """Reply to `GET /rules`."""
@@ -237,10 +248,9 @@ class Controller:
                 with self.planning:
                     planned = plan_circuits(recovery.fabric, reconciler.lit, required)
                 planned_s = self.clock()
-                if policy.reconfigures:
-                    self._target = lambda *state: plan_circuits(*state).circuits
-                else:
-                    self._target = partial(_usable, planned.circuits)
+                self._requested = planned.circuits
+                replan: CircuitPlan = lambda *state: plan_circuits(*state).circuits  # noqa: E731
+                self._plan = replan if policy.reconfigures else None
                 # The splits of other policies may take longer than light takes to settle.
                 is_quick = not policy.forwards and not isinstance(policy, GuardedPolicy)
                 meanwhile = planned.to_json if is_quick else None
@@ -264,8 +274,8 @@ class Controller:
             self._adopt()
             recovery.retry_dark_nics()
             received_s = self.clock()
-            self._target = partial(_usable, named)
-            target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            self._requested, self._plan = named, None
+            target = self._target(reconciler, recovery)
             outcome = self._light(reconciler, recovery, target)
         unusable = named.circuits - target.circuits
         outcome = replace(outcome, dark=CircuitSet(outcome.dark.circuits | unusable))
@@ -337,8 +347,11 @@ class Controller:
         with self.lock:
             self._adopt()
             recovery.relay()
-            with self.planning:
-                target = self._target(recovery.fabric, reconciler.lit, recovery.required_circuits)
+            if self._plan:
+                required = recovery.required_circuits
+                with self.planning:
+                    self._requested = self._plan(recovery.fabric, reconciler.lit, required)
+            target = self._target(reconciler, recovery)
             if recovery.has_light and target != reconciler.lit:
                 self._light(reconciler, recovery, target)
                 recovery.relay()
@@ -347,6 +360,18 @@ class Controller:
                 recovery.history.publish()
             else:
                 recovery.settle_light(target)
+
+    def _target(self, reconciler: Reconciler, recovery: RegionRecovery) -> CircuitSet:
+        """Return the circuits of relays, and requested ones on other NICs that all work.
+
+        No circuit besides is suspected to be dark any more, such as that of an earlier relay.
+        """
+        reserved = recovery.required_circuits
+        usable = self.requested.without_nics(recovery.fabric.unusable_nics | reserved.nics)
+        target = CircuitSet(reserved.circuits | usable.circuits)
+        known = self.requested.circuits | target.circuits
+        reconciler.dark = CircuitSet(reconciler.dark.circuits & known)
+        return target
 
     def announce_relays(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Use a region's relays in the EPS and reply to `POST /relay`.
@@ -357,18 +382,6 @@ class Controller:
         if not isinstance(self.recovery, EpsRecovery):
             raise SpecError([("", "relays are for the EPS's controller")])
         return self.recovery.announce_relays(request)
-
-
-def _beside(reserved: CircuitSet, circuits: CircuitSet) -> CircuitSet:
-    """Return the reserved circuits, and those of `circuits` that share no NIC with them."""
-    return CircuitSet(reserved.circuits | circuits.without_nics(reserved.nics).circuits)
-
-
-def _usable(
-    circuits: CircuitSet, fabric: Fabric, _lit: CircuitSet, reserved: CircuitSet
-) -> CircuitSet:
-    """Return reserved circuits, and those of `circuits` whose NICs work and aren't reserved."""
-    return _beside(reserved, circuits.without_nics(fabric.unusable_nics))
 
 
 def _reply(

@@ -2,9 +2,9 @@
 
 | Request          | Fields of the request            | Fields of the reply                      |
 |------------------|----------------------------------|------------------------------------------|
-| `GET /health`    |                                  | region, ready, switches, expected, ocs,   |
+| `GET /health`    |                                  | region, ready, switches, expected, ocs,  |
 |                  |                                  | fault                                    |
-| `GET /circuits`  |                                  | circuits, dark                           |
+| `GET /circuits`  |                                  | circuits, dark, requested                |
 | `GET /rules`     |                                  | rules: switch, to, out, path, light      |
 | `GET /counters`  |                                  | by switch: rule, packets, bytes          |
 | `GET /failures`  | query: after, wait (optional)    | version, failures, circuits              |
@@ -27,8 +27,10 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | fault              | Why traffic isn't on the lit circuits yet, if that has failed               |
 | circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light. |
 |                    | In `/failures`, null while a controller that starts doesn't know them       |
-| dark               | Circuits that were commanded and carried no frame, whose NIC is out, or     |
-|                    | that have lost their light                                                  |
+| dark               | Requested circuits that carried no frame, or that have lost their light; in |
+|                    | replies to `POST`, also those whose NIC is out                              |
+| requested          | Circuits of the last request, also those that a failure keeps dark; they    |
+|                    | return when it is cleared                                                   |
 | lost_light         | Number of circuits that have lost their light since the controller's start  |
 | after, wait        | Reply once the version is later, or after so many seconds (at most 30)      |
 | failures           | Fields of `recovery.failure_history.FailureReport`                          |

@@ -42,11 +42,26 @@ class FailureInjection(FabricView):
         if failure.kind is FailureKind.OCS and what[0] in OCS_FAULTS:
             remedy = "`ocs` takes names of OCSes, whose power is lost; give ocs-port, or ocs_fault"
             raise SpecError([("fault", f"{remedy}({', '.join(map(repr, what))})")])
+        self._check_emulated(failure)
         if failure.kind in failure_injection.LOGGED_KINDS:
             failure = failure_injection.inject(self.run_directory, failure)
         else:
             hardware_injection.inject(self.run_directory, str(failure.kind), what)
         return InjectedFailure(self, failure)
+
+    def _check_emulated(self, failure: Failure) -> None:
+        """Refuse failures of OCSes that are not emulated."""
+        match failure.kind:
+            case FailureKind.OCS:
+                names = {*failure.what} & {ocs.name for ocs in self.fabric.ocses.values()}
+            case FailureKind.OCS_PORT:
+                servers = {word.partition("/")[0] for word in failure.what}
+                regions = (self.fabric.region_of.get(server) for server in servers)
+                names = {region.ocs.name for region in regions if region and region.ocs}
+            case _:
+                return
+        for name in sorted(names):
+            region_of_ocs(self.fabric, name)
 
     def clear(self, kind: str | None = None, *what: str) -> list[Json]:
         """Clear failures of some components, of a kind, or all; return the remaining ones.

@@ -177,7 +177,9 @@ class Lab(ServerPrograms, FailureInjection):
         return LightChange.model_validate(reply)
 
     def dark(self, *circuits: str, region: str | None = None) -> LightChange:
-        """Remove circuits, or all circuits of a region; the others stay.
+        """Remove circuits, or all circuits of a region; the others stay requested.
+
+        A circuit that a failure keeps dark returns when that is cleared, unless it is removed.
 
         Args:
             *circuits: Circuits such as `s0/o0~s1/o0`, or pairs of servers such as `s0~s1`, all of
@@ -185,13 +187,15 @@ class Lab(ServerPrograms, FailureInjection):
             region: The region. Default: that of the circuits, or the first.
 
         Raises:
-            SpecError: If one of the circuits isn't lit.
+            SpecError: If one of the circuits is neither lit nor requested.
             ControlError: If the controller refuses, or a device fails.
         """
         chosen = self._region_of(region, circuits)
         lit = self.circuits(chosen.name)
-        rest = [name for name in lit if circuits and not _is_named(name, circuits)]
-        if unlit := [n for n in circuits if not any(_is_named(name, [n]) for name in lit)]:
+        requested = self._ask(chosen, ControllerClient.requested)
+        rest = [name for name in requested if circuits and not _is_named(name, circuits)]
+        known = {*lit, *requested}
+        if unlit := [n for n in circuits if not any(_is_named(name, [n]) for name in known)]:
             shown = ", ".join(lit) or "no circuits"
             raise SpecError([("dark", f"{', '.join(unlit)} is not lit; lit: {shown}")])
         return LightChange.model_validate(self._ask(chosen, lambda client: client.light(rest)))

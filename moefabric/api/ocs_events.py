@@ -1,7 +1,6 @@
 """Events of a fabric as people read them: NICs instead of ports, and wall time."""
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from moefabric.core.topology import Fabric, nic_at
@@ -16,18 +15,26 @@ def event_text(event: Json, fabric: Fabric) -> str:
         event: An event of `Lab.events`.
     """
     region = next(region for region, ocs in fabric.ocses.items() if ocs.name == event["ocs"])
+    inputs = fabric.ocses[region].ports
 
     def nic(port: int) -> str:
         return str(nic_at(fabric, region, port) or f"port {port}")
 
-    def pairs(key: str) -> str:
-        listed: Sequence[Sequence[int]] = event.get(key, ())
-        ends = dict.fromkeys("~".join(sorted((nic(a), nic(b)))) for a, b in listed)
-        return " ".join(ends)
+    def paths(key: str) -> str:
+        """Name circuits, and cross-connects without the one of the other direction."""
+        listed = [(a, b) for a, b in event.get(key, ())]
+        circuits = {(b - inputs, a + inputs) for a, b in listed if b - inputs != a} & {*listed}
+        names = (
+            "~".join(sorted((nic(a), nic(b))))
+            if (a, b) in circuits
+            else f"{nic(a)} to {nic(b)} (one way)"
+            for a, b in listed
+        )
+        return " ".join(dict.fromkeys(names))
 
     parts = [
-        f"removed {pairs('parted')}" * bool(event.get("parted")),
-        f"connected {pairs('made')}" * bool(event.get("made")),
+        f"removed {paths('parted')}" * bool(event.get("parted")),
+        f"connected {paths('made')}" * bool(event.get("made")),
         " ".join(dict.fromkeys(map(nic, event.get("ports", ())))),
         event.get("words", ""),
     ]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region, ocs_port
-from moefabric.core.units import duration_ns
+from moefabric.core.units import DURATIONS, LONGEST_NS, duration_ns
 
 OCS_FAULTS: Final = {
     "port": ("PORT...", "no light passes these ports, and commands for them are rejected"),
@@ -104,20 +104,27 @@ def region_of_ocs(fabric: Fabric, ocs: str) -> Region:
     """Return the region whose OCS has this name.
 
     Raises:
-        SpecError: If there is no such OCS.
+        SpecError: If there is no such OCS, or it isn't emulated, so that it can't be asked.
     """
     regions = {known.name: region for region, known in fabric.ocses.items()}
     if ocs in regions:
-        return regions[ocs]
+        region = regions[ocs]
+        if address := fabric.ocses[region].control.address:
+            remedy = "ask the device itself, and see `moefabric inspect` for its circuits"
+            raise SpecError([("", f"{ocs} is not emulated, but at {address}: {remedy}")])
+        return region
     reason = f" is not one of {', '.join(regions)}" if regions else ": the fabric has no OCS"
     raise SpecError([("", f"{ocs}{reason}")])
 
 
 def _seconds(word: str) -> float:
     try:
-        return duration_ns(word) / 1e9
+        delay_ns = duration_ns(word)
     except ValueError as error:
         raise SpecError([("delay", str(error))]) from error
+    if not 0 <= delay_ns <= LONGEST_NS:
+        raise SpecError([("delay", f"{word!r} is not within {DURATIONS}")])
+    return delay_ns / 1e9
 
 
 def _ports(word: str, fabric: Fabric, region: Region, *, both: bool) -> list[int]:

@@ -41,6 +41,7 @@ def _parsed(
     above: float,
     refusal: str,
     *,
+    most: tuple[float, str] = (inf, ""),
     bare: Callable[[float], str] | None = None,
     finite: bool = True,
 ) -> BeforeValidator:
@@ -51,6 +52,7 @@ def _parsed(
         example: What is needed, for errors.
         above: The number must be greater.
         refusal: What a number is that isn't.
+        most: The greatest number, and the range as text.
         bare: Returns what is wrong with a number that has no unit, but for 0; None if it may.
         finite: Whether infinity is refused as no quantity at all.
     """
@@ -62,6 +64,8 @@ def _parsed(
         number = parse(value)
         if not above < number < inf:
             raise ValueError(f"{value!r} is {refusal}")
+        if number > most[0]:
+            raise ValueError(f"{value!r} is not within {most[1]}")
         if bare is not None and isinstance(value, int | float) and value:
             raise ValueError(bare(value))
         return number
@@ -91,10 +95,17 @@ Rate = Annotated[
 """Bits per second, written as `100Gb/s`."""
 DurationNs = Annotated[
     int,
-    _parsed(units.duration_ns, "a duration such as 25ms", -1, "negative", bare=units.bare_duration),
+    _parsed(
+        units.duration_ns,
+        "a duration such as 25ms",
+        -1,
+        "negative",
+        most=(units.LONGEST_NS, units.DURATIONS),
+        bare=units.bare_duration,
+    ),
     _quantity_schema("(ns|us|µs|μs|ms|s|min)", "25ms", {"const": 0}),
 ]
-"""Nanoseconds, written as `25ms`."""
+"""Nanoseconds of at most a day, written as `25ms`."""
 ByteSize = Annotated[
     int,
     _parsed(units.size_bytes, "a size such as 2GB", 0, "not a size above zero"),

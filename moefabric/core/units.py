@@ -25,6 +25,9 @@ _SIZES: Final = {"": 1.0, "B": 1.0} | {
     for unit, base in (("B", 1e3), ("iB", 1024.0))
 }
 NS_PER_S: Final = 1_000_000_000
+LONGEST_NS: Final = 1440 * 60 * NS_PER_S
+DURATIONS: Final = "0 to 1440min"
+"""Durations that settings may have; LONGEST_NS is a day."""
 
 
 def _quantity(

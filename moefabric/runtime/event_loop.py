@@ -29,6 +29,8 @@ MIN_SWEPT = 1024
 MAX_LOGGED = 20
 """Number of failures of callbacks that are logged; later ones are counted only."""
 _COARSE_NS = 5_000_000
+_LONGEST_S = 86_400.0
+"""Longest wait at once: epoll(7) takes less than 2**31 ms."""
 _MAX_SELECT_FD = 1023
 
 
@@ -213,7 +215,7 @@ class EventLoop:
         at_ns, _, timer = self.timers[0]
         ahead_ns = at_ns - self.now_ns() - SPIN_NS * timer.precise
         if ahead_ns > _COARSE_NS:
-            return self.epoll.poll((ahead_ns - _COARSE_NS // 2) / 1e9)
+            return self.epoll.poll(min((ahead_ns - _COARSE_NS // 2) / 1e9, _LONGEST_S))
         if (ready := self.epoll.poll(0)) or ahead_ns <= 0:
             return ready
         if self.epoll.fileno() > _MAX_SELECT_FD:

@@ -122,7 +122,7 @@ def check_fabric(wiring: FabricWiring) -> FabricCheck:
         controllers = undo.enter_context(closing(region_controllers(wiring)))
         sockets = undo.enter_context(FabricSockets(wiring))
         counters = undo.enter_context(port_counters(fabric))
-        standing = list(controllers.asked_circuits()) if fabric.optical else []
+        standing = list(controllers.requested_circuits()) if fabric.optical else []
         lost_light = _dark(fabric, standing, sockets.lost, counters) if standing else []
         regions = list(fabric.ocses) if fabric.optical and not fabric.patch_panel else []
         if regions:

@@ -5,13 +5,15 @@ from typing import Any, TypeVar
 
 from moefabric.agents.fleet.channel import read_statistics
 from moefabric.controller.client import ControllerClient
-from moefabric.core.errors import ControlError
+from moefabric.core.circuits import circuits_from_cross_connects
+from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
+from moefabric.emulator.ocs import client as ocs_client
 from moefabric.results.parts import Json
 from moefabric.runtime.processes import ProcessUsage, usage_of
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
@@ -58,6 +60,32 @@ class FabricReader:
             return self.ask(region, ControllerClient.statistics)
         except ControlError as error:
             return {"ready": False, "circuits": [], "dark": [], "fault": str(error)}
+
+    def circuits(self, region: Region) -> Json:
+        """Return the names of `circuits` and `dark` ones of a region with an OCS.
+
+        They are those of its controller, which may have a `fault`, or else those of the OCS.
+        """
+        if region in self._wiring.controlled:
+            return self.controller_state(region)
+        try:
+            return {"circuits": self.shown_circuits(region), "dark": []}
+        except FabricError as error:
+            return {"circuits": [], "dark": [], "fault": str(error)}
+
+    def shown_circuits(self, region: Region) -> list[str]:
+        """Return the names of the circuits that an OCS shows; none of one that isn't emulated.
+
+        Raises:
+            FabricError: If the OCS doesn't answer.
+        """
+        fabric, ocs = self._wiring.fabric, self._wiring.fabric.ocses[region]
+        if ocs.control.address is not None:
+            return []
+        shown = ocs_client.request(self._run_dir.ocs_socket(region), {"do": "show"})["ports"]
+        inputs = [entry for entry in shown if entry["port"] <= ocs.ports and entry["partner"]]
+        connects = [(entry["port"], entry["partner"]) for entry in inputs]
+        return list(map(str, circuits_from_cross_connects(fabric, region, connects)))
 
     def hardware(self) -> Json:
         """Return servers with NICs, OCSes, processes, and machines that were lost."""

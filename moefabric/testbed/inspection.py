@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from moefabric.config.plugins import ocs_dialects
 from moefabric.controller.client import ControllerClient
+from moefabric.controller.southbound.ocs.remote_ocs import device_address
 from moefabric.core.errors import ControlError
-from moefabric.core.topology import Region, nic_at
+from moefabric.core.ocs import Ocs, OcsControl
+from moefabric.core.topology import Region
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.ocs import client as ocs_client
 from moefabric.report.formatting import aligned, wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.processes import end_text
@@ -27,37 +28,37 @@ def inspect_fabric(name: str) -> Json:
     inspection = lifecycle.inspect(name)
     run_dir = RunDirectory.of_fabric(name)
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
-    regions = FabricReader(name, wiring).controllers
-    inspection["controllers"] = [_controller(wiring, region) for region in regions]
+    reader = FabricReader(name, wiring)
+    inspection["controllers"] = [_controller(wiring, region) for region in reader.controllers]
     inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
+    ocses = {ocs.name: (region, ocs) for region, ocs in wiring.fabric.ocses.items()}
+    inspection["ocs"] = [ocs_entry(entry, ocses[entry["name"]][1]) for entry in inspection["ocs"]]
     for ocs in inspection["ocs"]:
         entry = by_region.get(ocs["region"])
-        ocs["circuits"] = _connected(wiring, ocs) if entry is None else entry.pop("circuits", None)
-        ocs["dark"] = [] if entry is None else entry.pop("dark", [])
+        if entry is None:
+            shown = reader.shown_circuits(ocses[ocs["name"]][0])
+            entry = {"circuits": [name.split("~") for name in shown]}
+        ocs["circuits"] = entry.pop("circuits", None)
+        ocs["dark"] = entry.pop("dark", [])
     inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
 
 
-def _connected(wiring: FabricWiring, ocs: Json) -> list[list[str]]:
-    """Return the circuits of an OCS without a controller of the fabric's own, as it shows them."""
-    fabric = wiring.fabric
-    [region] = [region for region in fabric.ocses if region.name == ocs["region"]]
-    socket = RunDirectory.of_fabric(fabric.name).ocs_socket(region)
-    ports = ocs_client.request(socket, {"do": "show"})["ports"]
-    nics = [nic_at(fabric, region, port) for port in range(1, ocs["ports"] + 1)]
-    to = {port["port"]: (port["partner"] or 0) - ocs["ports"] for port in ports}
-    pairs = [(a, b) for a, b in to.items() if a < b and to.get(b) == a]
-    return [[str(nics[a - 1]), str(nics[b - 1])] for a, b in pairs]
+def ocs_entry(described: Json, ocs: Ocs) -> Json:
+    """Return the description of an OCS; one that isn't emulated is at its own address."""
+    if ocs.control.address is None:
+        return described
+    shown = {key: value for key, value in described.items() if key != "scpi_port"}
+    return shown | {"management": _place(ocs.control)}
 
 
 def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json]:
     """Yield the management interfaces of a fabric: `of` what, `interface`, `address`, `login`."""
     for region, ocs in wiring.fabric.ocses.items():
         if ocs.control.address is not None:
-            address = f"{ocs.control.address}{f':{ocs.control.port}' if ocs.control.port else ''}"
             login = ocs.control.user or "that of the factory"
-            yield _access(ocs.name, ocs.control.driver.upper(), address, login)
+            yield _access(ocs.name, ocs.control.driver.upper(), _place(ocs.control), login)
             continue
         for name, dialect in ocs_dialects().items():
             login = ", ".join(f"{user.name}/{user.password}" for user in dialect.accounts) or "none"
@@ -70,6 +71,12 @@ def access_entries(wiring: FabricWiring, run_dir: RunDirectory) -> Iterator[Json
         yield _access(
             name, "HTTP", _northbound(wiring, controlled), f"token in {run_dir.token_file}"
         )
+
+
+def _place(control: OcsControl) -> str:
+    """Return host and port of an OCS that is not emulated."""
+    host, port = device_address(control, "")
+    return f"{host}:{port}"
 
 
 def _access(of: str, interface: str, address: str, login: str) -> Json:
@@ -154,7 +161,9 @@ def _ocs_line(ocs: Json) -> str:
     head = f"  {ocs['name']}  "
     none = "unknown" if ocs["circuits"] is None else "no circuits"
     light = [f"lit: {lit or none}", *([f"dark: {dark}"] if dark else [])]
-    parts = [f"{ocs['ports']} ports, SCPI {ocs['management']}:{ocs['scpi_port']}", *light]
+    place = ocs["management"]
+    at = f"SCPI {place}:{ocs['scpi_port']}" if "scpi_port" in ocs else f"not emulated, at {place}"
+    parts = [f"{ocs['ports']} ports, {at}", *light]
     return head + f"\n{' ' * len(head)}".join(wrapped(text, len(head)) for text in parts)
 
 

@@ -18,7 +18,7 @@ from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.liveness import LivenessMonitor
 from moefabric.controller.client import ControllerClient, wait_for_controllers
-from moefabric.core.circuits import Circuit, CircuitSet
+from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, ServerLossError, UnsupportedError
 from moefabric.core.flows import PacedFlow, Share, Split, loss_text
@@ -250,12 +250,10 @@ class Controllers:
         names = self._call_all(lambda _region, client: client.circuits())
         return merge_circuits(map(CircuitSet.of, names))
 
-    def asked_circuits(self) -> CircuitSet:
-        """Return the circuits that have rules, and those whose light was lost or never came."""
-        lit = self.circuits()
-        names = self._call_all(lambda _region, client: client.dark())
-        dark = (circuit for region_names in names for circuit in map(Circuit.parse, region_names))
-        return CircuitSet(lit.circuits | {c for c in dark if lit.nics.isdisjoint((c.a, c.b))})
+    def requested_circuits(self) -> CircuitSet:
+        """Return the circuits of the last requests, also those without light."""
+        names = self._call_all(lambda _region, client: client.requested())
+        return merge_circuits(map(CircuitSet.of, names))
 
     def clear_circuits(self) -> None:
         """Remove all circuits of all regions."""

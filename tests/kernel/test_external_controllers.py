@@ -13,6 +13,7 @@ import pytest
 
 from moefabric import ControlError, EmulatedFabric, Lab
 from moefabric.runtime.waiting import Deadline
+from moefabric.ui.dashboard.fabric_source import FabricSource
 from tests.support.ryu import RYU, need_ryu
 
 pytestmark = [pytest.mark.usefixtures("own_machine")]
@@ -120,6 +121,7 @@ def test_rest_of_ryu_sets_flows_and_scpi_sets_circuits(lab: Lab, tmp_path: Path)
         arrives = lambda: lab.exec("s0", "ping -c 1 -W 1 10.0.1.1").returncode == 0  # noqa: E731
         Deadline.after(10).wait_for(arrives, "a packet by light")
         assert lab.inspect()["ocs"][0]["circuits"] == [["s0/o0", "s1/o0"]]
+        assert FabricSource(lab).circuits(region) == {"lit": ["s0/o0~s1/o0"], "dark": []}
         assert rest("GET", f"flow/{s0}")[str(s0)][0]["packet_count"] > 0
 
 

@@ -13,6 +13,7 @@ from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
 from moefabric.core.errors import ControlError
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
+from moefabric.runtime.waiting import Deadline
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [pytest.mark.usefixtures("own_machine")]
@@ -35,6 +36,10 @@ def lab() -> Iterator[Lab]:
     assert marked_pids("api") == []
 
 
+def wait_lit(lab: Lab, circuits: list[str]) -> None:
+    Deadline.after(20).wait_for(lambda: lab.circuits() == circuits, f"light of {circuits}")
+
+
 def test_light_by_pairs_of_servers_and_dark(lab: Lab) -> None:
     change = lab.light("s0~s1", "s2~s3")
     assert change.circuits_after == ["s0/o0~s1/o0", "s2/o0~s3/o0"] == lab.circuits()
@@ -44,6 +49,20 @@ def test_light_by_pairs_of_servers_and_dark(lab: Lab) -> None:
     with pytest.raises(SpecError, match=r"dark: s0~s1 is not lit; lit: s2/o0~s3/o0"):
         lab.dark("s0~s1")
     assert lab.dark().circuits_after == []
+
+
+def test_circuit_that_failed_returns_though_another_is_removed_meanwhile(lab: Lab) -> None:
+    lab.light("s0/o0~s2/o0", "s1/o0~s3/o0", "s0/o1~s3/o1")
+    with lab.fault("ocs-port", "s0/o0"):
+        wait_lit(lab, ["s0/o1~s3/o1", "s1/o0~s3/o0"])
+        assert lab.dark("s1~s3").circuits_after == ["s0/o1~s3/o1"]
+    wait_lit(lab, ["s0/o0~s2/o0", "s0/o1~s3/o1"])
+    lab.light("s0/o0~s2/o0")
+    with lab.fault("ocs-port", "s0/o0"):
+        wait_lit(lab, [])
+        lab.dark("s0~s2")
+        with pytest.raises(SpecError, match="s0~s2 is not lit; lit: no circuits"):
+            lab.dark("s0~s2")
 
 
 def test_light_by_demand(lab: Lab) -> None:

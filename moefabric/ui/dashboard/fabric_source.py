@@ -33,9 +33,9 @@ class FabricSource:
     def circuits(self, region: Region) -> Json:
         """Return the names of `lit` and `dark` circuits, and the controller's `fault` if any.
 
-        The region has an OCS.
+        The region has an OCS, whose own circuits they are if others control the region.
         """
-        state = self._reader.controller_state(region)
+        state = self._reader.circuits(region)
         fault = {"fault": state["fault"]} if "fault" in state else {}
         return {"lit": state["circuits"], "dark": state["dark"]} | fault
 

@@ -48,9 +48,9 @@ class FabricUnderTest(Lab):
         self.end_programs()
         self.clear()
         for region, ocs in self.fabric.ocses.items():
-            self.ocs_clear(ocs=ocs.name)
-            if self.circuits(region.name):
-                self.dark(region=region.name)
+            if ocs.control.address is None:
+                self.ocs_clear(ocs=ocs.name)
+            self.dark(region=region.name)
 
     def save_artefacts(self) -> Path:
         """Keep the state, events and logs of a failed test; return their folder."""

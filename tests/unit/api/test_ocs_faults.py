@@ -1,7 +1,7 @@
 """Faults of an OCS as requests to its process."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from moefabric.api.failure_injection import FailureInjection
 from moefabric.api.ocs_failures import ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
+from moefabric.core.ocs import Ocs, OcsControl
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
@@ -73,6 +74,8 @@ def test_ocs_request_translates_words(
         pytest.param(["list", "me"], "takes no arguments", id="too-much"),
         pytest.param(["melt"], "'melt' is not one of port, stuck", id="unknown"),
         pytest.param(["delay", "soon"], "delay: 'soon'", id="no-duration"),
+        pytest.param(["delay", "9999min"], "'9999min' is not within 0 to 1440min", id="long"),
+        pytest.param(["delay", "-1s"], "'-1s' is not within 0 to 1440min", id="negative"),
     ],
 )
 def test_ocs_request_refuses_arguments_that_do_not_fit(words: list[str], expected: str) -> None:
@@ -135,6 +138,30 @@ def test_with_accepts_a_fault_that_is_used_up() -> None:
 def test_region_of_ocs_refuses_unknown_name() -> None:
     with pytest.raises(SpecError, match=r"^ocs9 is not one of ocs0$"):
         region_of_ocs(FABRIC, "ocs9")
+
+
+class RealOcs(FailureInjection):
+    """A fabric whose OCS is somewhere else."""
+
+    control = OcsControl(address="192.0.2.10")
+    fabric = replace(FABRIC, regions=(replace(REGION, ocs=Ocs("ocs0", 6, control=control)),))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda lab: lab.ocs(),
+        lambda lab: lab.ocs_clear(),
+        lambda lab: lab.ocs_fault("port", "s0/o0"),
+        lambda lab: lab.ocs_fault("list"),
+        lambda lab: lab.fault("ocs", "ocs0"),
+        lambda lab: lab.fault("ocs-port", "s0/o0"),
+    ],
+    ids=["ocs", "clear", "port", "list", "down", "nic-port"],
+)
+def test_ocs_that_is_not_emulated_is_not_asked(use: Callable[[RealOcs], object]) -> None:
+    with pytest.raises(SpecError, match=r"ocs0 is not emulated, but at 192\.0\.2\.10: ask the"):
+        use(RealOcs("lab"))
 
 
 def test_region_of_ocs_refuses_fabric_without_ocs() -> None:

@@ -191,7 +191,8 @@ def test_light_lights_exactly_the_named_circuits(bench: Bench) -> None:
         ["s0/o1~s2/o1"],
         None,
     )
-    assert bench.ask("GET", "/circuits") == (200, {"circuits": ["s0/o1~s2/o1"], "dark": []})
+    shown = {"circuits": ["s0/o1~s2/o1"], "dark": [], "requested": ["s0/o1~s2/o1"]}
+    assert bench.ask("GET", "/circuits") == (200, shown)
 
 
 def test_light_accepts_a_demand(bench: Bench) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.failure_history import MOST_CLEARED, FailureHistory
 from moefabric.controller.recovery.failure_state import (
     DetectedFailure,
@@ -26,7 +27,7 @@ from moefabric.core.nic import Nic
 from moefabric.core.paths import relay_paths, relay_root
 from moefabric.core.routes import Link
 from moefabric.core.rules import DROP, RuleChange, server_rules
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, ocs_port
 from moefabric.planner.plan import plan
 from moefabric.planner.waterfill import EpsLinks
 from tests.support.fabrics import MESH, fabric
@@ -216,6 +217,53 @@ def test_reply_names_the_circuits_that_a_failed_nic_keeps_dark() -> None:
     reply = bench.controllers["r0"].light({"circuits": RING}, 0.0)
     assert reply["dark"] == RING[:1]
     assert CircuitSet.of(reply["circuits_after"]) == CircuitSet.of(RING[1:])
+
+
+def test_circuit_that_a_failure_keeps_dark_stays_requested() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    bench.deliver(["s0/o0"], up=False)
+    requested = bench.controllers["r0"].circuits()["requested"]
+    assert CircuitSet.of(requested) == CircuitSet.of(RING)
+    lit(bench, *[name for name in requested if name != RING[1]])
+    bench.deliver(["s0/o0"], up=True)
+    assert bench.lit() == CircuitSet.of(RING) - CircuitSet.of(RING[1:2])
+
+
+def test_requested_circuits_are_those_of_the_last_plan() -> None:
+    bench = Bench(FOUR)
+    bench.controllers["r0"].demand({"demand": MATRIX}, 0.0)
+    for up in (False, True):
+        bench.deliver(["s0/o0"], up=up)
+        requested = CircuitSet.of(bench.controllers["r0"].circuits()["requested"])
+        assert requested == bench.lit()
+
+
+def test_controller_that_restarts_takes_what_the_ocs_shows_as_requested() -> None:
+    bench = lit(Bench(FOUR), *RING)
+    started = replace(bench.controllers["r0"])
+    assert isinstance(started.reconciler, Reconciler)
+    started.recovery.handle_events([NicEvent(Nic.parse("s0/o0"), up=False, at_ns=1)])
+    started.adopt()
+    started.adopted = started.reconciler is None
+    started.adopt()
+    assert CircuitSet.of(started.circuits()["requested"]) == CircuitSet.of(RING)
+    started.recovery.handle_events([NicEvent(Nic.parse("s0/o0"), up=True, at_ns=2)])
+    started.relight()
+    assert bench.lit() == CircuitSet.of(RING)
+
+
+def test_relay_without_light_is_forgotten_with_its_failure() -> None:
+    bench = Bench(FOUR)
+    bench.ocs["r0"].opaque = frozenset(ocs_port(FOUR, nic) for nic in FOUR.optical_nics("s3"))
+    bench.deliver(FOUR.electrical_nics("s3"), up=False)
+    reconciler = bench.controllers["r0"].reconciler
+    assert reconciler is not None
+    assert reconciler.dark.between("s3", "s0"), "its proof has failed"
+    assert bench.controllers["r0"].circuits()["dark"] == [], "nobody has requested it"
+    bench.deliver(FOUR.optical_nics("s3"), up=False)
+    assert not reconciler.dark
+    bench.deliver(FOUR.nics("s3"), up=True)
+    assert not reconciler.dark
 
 
 def test_relay_circuit_is_lit_if_needed() -> None:

@@ -57,6 +57,17 @@ def test_callback_may_close_another_ready_socket() -> None:
     assert calls == 1
 
 
+def test_timer_that_is_further_away_than_the_kernel_waits_delays_no_socket() -> None:
+    loop = EventLoop()
+    sock, peer = socket.socketpair()
+    with sock, peer:
+        loop.call_at(loop.now_ns() + (1 << 32) * 1_000_000, loop.stop)
+        loop.watch(sock.fileno(), IN, lambda _events: loop.stop())
+        peer.send(b"x")
+        loop.run()
+        loop.close()
+
+
 def test_timers_are_called_in_order_and_only_once() -> None:
     loop, calls = EventLoop(), list[str]()
     now_ns = loop.now_ns()

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moefabric.core.ocs import DeviceProfile, OcsControl, UserAccount
+from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, UserAccount
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
-from moefabric.testbed.inspection import access_entries, inspection_lines
+from moefabric.testbed.inspection import access_entries, inspection_lines, ocs_entry
 from tests.support.fabrics import fabric
 
 RUN_DIR = RunDirectory(Path("/run/moefabric/lab"))
@@ -43,8 +43,21 @@ def test_passwords_of_a_profile_are_not_shown() -> None:
 
 def test_a_real_ocs_is_at_its_own_address() -> None:
     lines = access(control=OcsControl(driver="tl1", address="192.0.2.10", user="lab"))
-    assert lines[1].split() == ["ocs0", "TL1", "192.0.2.10", "lab"]
+    assert lines[1].split() == ["ocs0", "TL1", "192.0.2.10:3082", "lab"]
     assert len(lines) == 4
+
+
+def test_an_ocs_that_is_not_emulated_has_one_address() -> None:
+    described = {"name": "ocs0", "management": "198.18.0.2", "scpi_port": 5025, "ports": 16}
+    lit: dict[str, list[object]] = {"circuits": [], "dark": []}
+    control = OcsControl(address="192.0.2.10", port=7025)
+    for ocs, at in (
+        (Ocs("ocs0", 16), "SCPI 198.18.0.2:5025"),
+        (Ocs("ocs0", 16, control=control), "not emulated, at 192.0.2.10:7025"),
+    ):
+        entry = ocs_entry(described, ocs)
+        [_, line] = inspection_lines(EMPTY | {"ocs": [entry | lit]})
+        assert line.splitlines()[0] == f"  ocs0  16 ports, {at}"
 
 
 def test_text_names_other_machines_of_processes_and_lost_machines() -> None:
