@@ -128,11 +128,11 @@ def test_failed_port_takes_link_down_until_fault_is_cleared(
     shown = CliRunner().invoke(main, ["ocs", "--name", "dark"], catch_exceptions=False).output
     assert shown.splitlines() == [
         "ocs0  Polatis N-OST-2x2-LU1-DMHNS dark-ocs0 6.5.2.18, preserve",
-        "  port  fibre       state   to      power  label",
-        "     1  from s0/o0  failed   4  -60.0 dBm",
-        "     2  from s1/o0  tuned    3    0.0 dBm",
-        "     3  to s0/o0    failed   2  -60.0 dBm",
-        "     4  to s1/o0    tuned    1  -60.0 dBm",
+        "  port  fibre       state         to      power  label",
+        "     1  from s0/o0  failed         4  -60.0 dBm",
+        "     2  from s1/o0  tuned          3    0.0 dBm",
+        "     3  to s0/o0    failed         2  -60.0 dBm",
+        "     4  to s1/o0    tuned (dark)   1  -60.0 dBm",
     ]
     assert command("--clear", "--name", "dark").output == "ocs0: no faults\n"
     wait_carriers(fabric, s0_o0=True, s1_o0=True)

@@ -338,8 +338,11 @@ def test_resume_of_other_runs_that_is_stopped_at_once_keeps_the_results(tmp_path
     assert run(sweep_spec(), out, resume=True)[1].attempts == []
 
 
-def test_second_lines_of_the_table_are_explained(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
+def test_second_lines_of_the_table_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SweepFolder, "write_parquet", lambda _folder: None)
+    monkeypatch.setattr("moefabric.api.sweep.parquet_modules", lambda: None)
     out, file = tmp_path / "out", tmp_path / "sweep.yaml"
     run(sweep_spec(baseline="eps"), out)
     keys = sweep_spec(baseline="eps").model_dump(mode="json", exclude_unset=True)
