@@ -1,5 +1,5 @@
 # make demo            installs what runs need (packaging/setup run), replays the paper's prototype and a region whose light moves: out/prototype.html, out/moving-light.html
-# make demo-training   trains a model on four fabrics, 7 minutes: out/training.json, .html, out/gating.npz
+# make demo-training   trains a model on four fabrics: out/training.json, .html, out/gating.npz
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json

@@ -204,6 +204,15 @@ def test_readme_says_which_of_two_runs_of_moving_light_it_shows() -> None:
     assert text in text_of("README.md")
 
 
+def test_runs_take_as_many_minutes_as_readme_says() -> None:
+    with (ROOT / "docs/results/quiet-runs.csv").open(newline="") as file:
+        latest = {row["command"]: round(float(row["seconds"]) / 60) for row in csv.DictReader(file)}
+    readme = (ROOT / "README.md").read_text()
+    minutes = dict(re.findall(r"moefabric run (\S+) +# .*; (\d+) minutes$", readme, re.MULTILINE))
+    assert len(minutes) == len(re.findall(r"\d+ minutes", readme)) == 2
+    assert {name: latest[name] for name in minutes} == {k: int(v) for k, v in minutes.items()}
+
+
 def test_readme_has_the_range_of_five_models_with_packets() -> None:
     times, gains = list[float](), list[float]()
     for file in (ROOT / "docs/results").glob("forwarding-*-*.json"):
