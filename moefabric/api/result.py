@@ -125,7 +125,7 @@ class Result(RunPictures):
         write_whole(Path(path), self.json_text())
 
     def store(self, path: str | Path) -> None:
-        """Write the result without its rows, at most 20 kB, for a repository.
+        """Write the result without its rows, at most 24 kB, for a repository.
 
         `load` reads it again: verdicts with reasons, figures, provenance.
 

@@ -17,7 +17,7 @@ from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results.model import HostRecord, RunResult
 from moefabric.results.parts import Json
 
-LIMIT_BYTES: Final = 20_000
+LIMIT_BYTES: Final = 24_000
 """Largest stored result."""
 _DIGITS: Final = 6
 _ROWS: Final = (

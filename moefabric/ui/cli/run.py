@@ -32,7 +32,7 @@ _experiment_options = all_of(
     click.option(
         "--store",
         type=commands.FILE,
-        help="Write the results without their rows, at most 20 kB of JSON for a repository.",
+        help="Write the results without their rows, at most 24 kB of JSON for a repository.",
     ),
 )
 _resume_option = click.option(
