@@ -209,7 +209,7 @@ class ControllerClient(Closing):
             ControlError: after `deadline_s`, with what is missing.
         """
         started = time.monotonic()
-        deadline, said = started + deadline_s, ""
+        deadline, reported = started + deadline_s, ""
         while True:
             try:
                 health = self.health()
@@ -218,9 +218,9 @@ class ControllerClient(Closing):
                 if health["ready"]:
                     return health
                 is_late = time.monotonic() - started > _SILENT_S
-                if is_late and not absent and health.get("fault") and missing != said:
+                if is_late and not absent and health.get("fault") and missing != reported:
                     on_wait(missing)
-                    said = missing
+                    reported = missing
             except ControlError as error:
                 missing = str(error)
             if time.monotonic() > deadline:

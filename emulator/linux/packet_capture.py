@@ -24,7 +24,7 @@ if not __package__:  # run by its path: import from the repository, not from thi
     sys.path = [*sys.path[1:], str(Path(__file__).absolute().parents[3])]
 
 from moefabric.emulator.linux import pcapng
-from moefabric.runtime.atomic_file import fault_text
+from moefabric.runtime.atomic_file import write_fault
 
 _ALL_PROTOCOLS: Final = 0x0003
 _SOL_PACKET, _PACKET_STATISTICS = 263, 6
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
             capture.run(read_end)
             dropped = capture.finish()
     except OSError as error:
-        sys.exit(fault_text(error))
+        sys.exit(write_fault(error))
     _print({"frames": capture.frames, "dropped": dropped})
     return 0
 

@@ -170,6 +170,8 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
             parts = (
                 [unit.header for unit in units(line)] if name in _SEPARATED else line.split()[:1]
             )
+            if name == "TL1":  # behind the verb are parameters, among them a password
+                parts = [part.partition(":")[0] for part in parts]
             yield from (f"{name} {part[:40]}" for part in parts)
     elif source in protocols and payload:
         yield f"{protocols[source]} reply"

@@ -71,10 +71,8 @@ def _listed(run_dir: RunDirectory) -> RunningFabric:
     if status is not None:
         iteration = f"iteration {status.iteration + 1} of {status.iterations}"
         run = f"{status.experiment}: {status.fabric}, {iteration}"
-    age_s, ended = (
-        max(0.0, time.time() - run_dir.token_file.stat().st_mtime),
-        ended_processes(run_dir),
-    )
+    age_s = max(0.0, time.time() - run_dir.token_file.stat().st_mtime)
+    ended = ended_processes(run_dir)
     return RunningFabric(run_dir.name, age_s, owner, servers, run, holder_pid(run_dir), ended)
 
 

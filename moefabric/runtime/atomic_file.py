@@ -16,10 +16,10 @@ _FULL: Final = (ENOSPC, EDQUOT, EFBIG)
 
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return the error of a file that can't be written, with the remedy if there is no room."""
-    return OutputError(f"{path}: {fault_text(error)}")
+    return OutputError(f"{path}: {write_fault(error)}")
 
 
-def fault_text(error: OSError) -> str:
+def write_fault(error: OSError) -> str:
     """Return what a system call said, with the remedy if there is no room for a file."""
     remedy = "; free some room, or write to another file system" if error.errno in _FULL else ""
     return f"{error.strerror or error}{remedy}"

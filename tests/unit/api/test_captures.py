@@ -151,7 +151,7 @@ def test_first_frame_is_counted_by_a_process_that_reads_no_other_file(tmp_path: 
             b":conn:sub (@1),(@16);:conn:add (@2),(@17);*opc?\n*wai\n",
             ["SCPI :conn:sub", "SCPI :conn:add", "SCPI *opc?", "SCPI *wai"],
         ),
-        (3082, b"RTRV-HDR:::1:;RTRV-TOD:::2:;", ["TL1 RTRV-HDR:::1:", "TL1 RTRV-TOD:::2:"]),
+        (3082, b"ACT-USER::admin:1::root;RTRV-TOD:::2:;", ["TL1 ACT-USER", "TL1 RTRV-TOD"]),
         (8008, b"Accept: text/html;q=0.9\r\n\r\n", ["RESTCONF Accept:"]),
     ],
 )
