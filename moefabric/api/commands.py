@@ -260,6 +260,15 @@ def print_tables(run: "RunResult") -> None:
     print_renderable(RunTables(run))
 
 
+def is_narrow(table: "RenderableType") -> bool:
+    """Return whether a table fits into the terminal, or into 80 columns of a file or a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    unbounded = console.options.update(max_width=_UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum <= console.width
+
+
 def print_renderable(renderable: "RenderableType") -> None:
     """Print a table in the width of the terminal; a file or a pipe gets all of its columns."""
     from rich.console import Console

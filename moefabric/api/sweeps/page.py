@@ -13,6 +13,7 @@ import yaml
 from markupsafe import Markup
 
 from moefabric.api.sweeps.engine import Value
+from moefabric.api.sweeps.outcome import axis_names, sweep_outcome
 from moefabric.api.sweeps.results import column
 from moefabric.api.sweeps.summary import PointFabric, Sample, SweepResult
 from moefabric.core import units
@@ -47,6 +48,7 @@ def sweep_page(summary: SweepResult) -> str:
     return page_template("moefabric.api.sweeps").render(
         style=page_style(),
         summary=summary,
+        outcome=sweep_outcome(summary),
         pictures=list(sweep_pictures(summary.points, spec.axes, spec.figures)),
         means=html_table(means_table(summary, _MOST_ROWS)),
         hidden=max(0, len(summary.points) - _MOST_ROWS),
@@ -76,26 +78,28 @@ def ratio_cell(sample: Sample | None) -> str:
     return formatting.ratio(sample.mean) + half
 
 
-def means_table(summary: SweepResult, most: int) -> Table:
+def means_table(summary: SweepResult, most: int, figures: Sequence[str] = ()) -> Table:
     """Return a row for each fabric at each point, with means and confidence intervals.
 
     Args:
         most: Most rows.
+        figures: Names of the figures; none stand for all.
     """
     spec, rows = summary.spec, list[Row]()
+    shown, short = figures or spec.figures, axis_names(spec.axes)
     for point in summary.points[:most]:
         runs = max((sample.n for sample in point.figures.values()), default=0)
         cells = [
-            Cell(figure_cell(name, sample), ratio_cell(point.ratios.get(name)))
-            for name, sample in point.figures.items()
+            Cell(figure_cell(name, point.figures[name]), ratio_cell(point.ratios.get(name)))
+            for name in shown
         ]
         values: Row = [printable(point.values[axis]) for axis in spec.axes]
         invalid = str(point.invalid or "")
         fabric = Cell(printable(point.fabric), style="bold")
         rows.append([*values, fabric, str(runs), invalid, *cells])
-    names = [column(name).title for name in spec.figures]
-    texts = {*spec.axes, "fabric"}
-    return Table([*spec.axes, "fabric", "n", "invalid", *names], rows, texts, {"invalid"})
+    names, axes = [column(name).title for name in shown], [short[axis] for axis in spec.axes]
+    headings = [*axes, "fabric", "n", "invalid", *names]
+    return Table(headings, rows, {*axes, "fabric"}, {"invalid"})
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ def sweep_pictures(
     across = _horizontal(points, axes)
     further_axes = [axis for axis in axes if axis != across]
     legend = [(f"t{k % COLOURS}", printable(name)) for k, name in enumerate(fabrics)]
-    facets = _facets(points, further_axes)
+    facets = _facets(points, further_axes, axis_names(axes))
     columns = list(dict.fromkeys(point.values.get(across) for point in points))
     places, x = _horizontal_axis(columns, across)
     for name in figures:
@@ -217,12 +221,12 @@ def _equal_curves(
 
 
 def _facets(
-    points: Sequence[PointFabric], axes: Sequence[str]
+    points: Sequence[PointFabric], axes: Sequence[str], short: Mapping[str, str]
 ) -> Mapping[str, Sequence[PointFabric]]:
     """Return points by the text of their values on some axes."""
     facets: dict[str, list[PointFabric]] = {}
     for point in points:
-        values = (f"{axis.rpartition('.')[2]} {point.values[axis]}" for axis in axes)
+        values = (f"{short[axis]} {point.values[axis]}" for axis in axes)
         facets.setdefault(printable(", ".join(values)), []).append(point)
     return facets
 

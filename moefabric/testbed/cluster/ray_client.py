@@ -1,5 +1,6 @@
 """Connection of this process to a Ray cluster."""
 
+import logging
 import os
 import signal
 import socket
@@ -60,6 +61,8 @@ def load_ray() -> ModuleType:
         import ray
     except ModuleNotFoundError as error:
         raise missing_package("a sweep or a cluster", "ray", "pyarrow") from error
+    # Ray tells whoever starts a cluster of one machine how to do without the token.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     module: ModuleType = ray
     return module
 

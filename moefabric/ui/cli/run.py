@@ -20,6 +20,7 @@ from moefabric.ui.cli.options import all_of, open_cluster_option, placement_opti
 if TYPE_CHECKING:
     from moefabric.api.experiment import Experiment
     from moefabric.api.result import Result
+    from moefabric.api.sweeps.summary import SweepResult
     from moefabric.results.model import FabricPrediction
 
 _MOST_ROWS = 60
@@ -164,8 +165,6 @@ def sweep(
     measurements of a run can't be trusted.
     """
     from moefabric.api.sweep import Sweep
-    from moefabric.api.sweeps.page import means_table
-    from moefabric.report.tables import rich_table
 
     loaded = Sweep.load(file, *settings)
     commands.check_writable(as_json)
@@ -173,16 +172,39 @@ def sweep(
     with commands.progress_reporter(loaded.spec.run_count) as reporter:
         result = loaded.run(folder, reporter=reporter, **options)
     if commands.print_json(result.to_json(), as_json):
-        click.echo(f"{loaded.spec.sweep}: means, 95 % confidence")
-        commands.print_renderable(rich_table(means_table(result, _MOST_ROWS)))
-        if baseline := loaded.spec.baseline:
-            click.echo(f"second lines: relative to {baseline} in the same run")
-        if (hidden := len(result.points) - _MOST_ROWS) > 0:
-            click.echo(f"{hidden} more rows are in sweep.json")
+        _print_means(result)
         click.echo(f"{folder / 'report.html'}: {len(result.records)} runs")
     if result.failed:
         sys.exit(1)
     sys.exit(commands.INVALID if result.invalid else 0)
+
+
+def _print_means(result: "SweepResult") -> None:
+    """Print the outcome, and the means in as few tables as the terminal's width allows."""
+    from moefabric.api.sweeps.outcome import axis_names, sweep_outcome
+    from moefabric.api.sweeps.page import means_table
+    from moefabric.report.tables import rich_table
+
+    spec = result.spec
+    if outcome := sweep_outcome(result):
+        click.echo(wrapped(outcome))
+    click.echo(f"{spec.sweep}: means, 95 % confidence")
+    figures = list[str]()
+    for figure in (*spec.figures, ""):
+        wider = rich_table(
+            means_table(result, _MOST_ROWS, [*figures, figure] if figure else figures)
+        )
+        if figures and not (figure and commands.is_narrow(wider)):
+            commands.print_renderable(rich_table(means_table(result, _MOST_ROWS, figures)))
+            figures = []
+        figures.append(figure)
+    for axis, short in axis_names(spec.axes).items():
+        if short != axis:
+            click.echo(f"{short}: {axis}")
+    if spec.baseline:
+        click.echo(f"second lines: relative to {spec.baseline} in the same run")
+    if (hidden := len(result.points) - _MOST_ROWS) > 0:
+        click.echo(f"{hidden} more rows are in sweep.json")
 
 
 @cli_command(

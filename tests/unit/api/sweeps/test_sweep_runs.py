@@ -350,6 +350,9 @@ def test_second_lines_of_the_table_are_explained(
     command = ["sweep", str(file), "--out", str(out), "--resume"]  # all of its runs are there
     table = CliRunner().invoke(main, command).output
     assert "x ±" in table
+    assert table.startswith("Least iteration time: ")
+    assert max(map(len, table.splitlines()[:-1])) <= 80  # the last line is a path
+    assert "\nnic_rate: wiring.nic_rate\n" in table
     assert "\nsecond lines: relative to eps in the same run\n" in table
     table = CliRunner().invoke(main, [*command, "--set", "baseline=null"]).output
     assert "second lines" not in table

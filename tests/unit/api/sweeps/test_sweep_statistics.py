@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from moefabric.api.sweeps.outcome import axis_names, sweep_outcome
 from moefabric.api.sweeps.page import figure_cell, ratio_cell, sweep_page, sweep_pictures
 from moefabric.api.sweeps.results import RunRecord
 from moefabric.api.sweeps.summary import Sample, SweepResult, point_fabrics
@@ -85,6 +86,37 @@ def test_picture_has_a_chart_for_each_value_of_the_other_axes() -> None:
     assert drawn.count(" sample") == 24  # each run
     assert "eps: 2.100 s, 1.852 s to 2.348 s (95 %, 3 runs)" in drawn
     assert "&lt;mixnet&gt;" in drawn
+
+
+def test_outcome_names_the_fastest_its_greatest_lead_and_doubts() -> None:
+    assert sweep_outcome(summary()) == (
+        "Least iteration time: <mixnet> at 4 of 4 points. The greatest lead is that of <mixnet> at "
+        "nic_rate 100Gb/s, settle 1ms: 47.6 % less than eps."
+    )
+    noisy = [
+        record(0, {}, {"eps": eps, "mixnet": mixnet})
+        for eps, mixnet in ((2.0, 1.9), (2.0, 2.3), (2.3, 1.9))
+    ]
+    spec = sweep_spec(grid={}, figures=["vs_eps", "iteration_s"])
+    for one in noisy:
+        for fabric in one.fabrics:
+            fabric.figures["vs_eps"] = None
+    assert sweep_outcome(SweepResult(spec, "1.0", 3, noisy)) == (
+        "Least iteration time: mixnet at 1 of 1 point. The greatest lead is that of mixnet: "
+        "3.2 % less than eps. At 1 point the lead is less than its interval of 95 %."
+    )
+    alike = SweepResult(spec, "1.0", 1, [record(0, {}, {"eps": 2.0, "mixnet": 2.0})])
+    for fabric in alike.records[0].fabrics:
+        fabric.figures["vs_eps"] = None
+    assert sweep_outcome(alike) == "Least iteration time: two alike at 1 of 1 point."
+    assert sweep_outcome(SweepResult(spec, "1.0", 1, [])) == ""
+
+
+def test_axes_have_their_last_key_as_name_unless_two_end_alike() -> None:
+    eps = "fabrics[0].electrical"
+    assert axis_names([SETTLE, eps]) == {SETTLE: "settle", eps: "electrical"}
+    other = "fabrics[1].electrical"
+    assert axis_names([other, eps]) == {other: other, eps: eps}
 
 
 def placed(values: Sequence[Any], **times: Sequence[float]) -> tuple[ET.Element, list[float]]:
