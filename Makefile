@@ -4,7 +4,7 @@
 # make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make frontier-emulated   measures its corner points with packets, 3 minutes: docs/results/forwarding-*.json
-# make results         draws blocks of pages from docs/results, and lists results that are older than what they measure
+# make results         draws blocks of pages from docs/results, judges their claims of other systems again, and lists results that are older than what they measure
 # make picture         runs the prototype, and draws README's picture of its report and its stored result
 # make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores
 # make test-all        the same with the tests that need PyTorch, Ray, Chromium and Docker, and all commands of the guides
@@ -103,6 +103,7 @@ systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
+	$(MAKE) results
 
 reference: setup-test
 	$(bin)/python -m tests.reference docs

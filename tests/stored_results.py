@@ -1,8 +1,9 @@
 """Pages that show stored results, and the age of these: `python -m tests.stored_results [--write]`.
 
-With `--write`, the blocks of all pages are drawn from the files in `docs/results`. Then the results
-are listed that are older than what they measure: since their commit, other commits have touched the
-folders on which their figures depend. Age is no error.
+With `--write`, the blocks of all pages are drawn from the files in `docs/results`, and the claims
+of other systems are judged and drawn again. Then the results are listed that are older than what
+they measure: since their commit, other commits have touched the folders on which their figures
+depend. Age is no error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults, filled
+from moefabric_studies.systems.stored_claims import redraw
 
 from moefabric.results.model import Provenance, read_run
 
@@ -32,6 +34,14 @@ def write_pages(root: Path, results: StoredResults) -> Iterator[Path]:
         text = page.read_text()
         if (now := filled(text, page, results)) != text:
             page.write_text(now)
+            yield page
+
+
+def write_claims(root: Path) -> Iterator[Path]:
+    """Judge the stored claims of other systems again; yield the pages that changed."""
+    for file in sorted(root.glob("examples/systems/*.yaml")):
+        page = root / f"docs/systems/{file.stem}.md"
+        if redraw(file, root / f"docs/results/systems/{file.stem}.json", page):
             yield page
 
 
@@ -87,7 +97,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 def main() -> int:
     """Carry out the command line; return the exit status."""
     if "--write" in sys.argv[1:]:
-        for page in write_pages(ROOT, StoredResults(RESULTS)):
+        for page in (*write_claims(ROOT), *write_pages(ROOT, StoredResults(RESULTS))):
             print(f"wrote {page.relative_to(ROOT)}")
     old = ages()
     for name, text in old.items():

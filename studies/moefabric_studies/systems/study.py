@@ -50,7 +50,7 @@ HELD: Final = "held"
 NOT_ENOUGH: Final = "not enough samples"
 """Inside the band, but by fewer samples than a claim needs to hold."""
 SPREAD: Final = "too much spread"
-"""Inside the band, but the median of other samples might not be."""
+"""Inside the band, but the median of its samples, or of other ones, might not be."""
 UNTESTED: Final = "not tested"
 LEAST_SAMPLES: Final = 3
 """Fewest samples of a claim that holds."""
@@ -177,16 +177,19 @@ class JudgedClaim:
         return f"{self.verdict} (degraded)" if mark else self.verdict
 
     def _held(self, band: Bounds) -> str:
-        """Return whether a value inside the band is enough evidence for the claim."""
+        """Return whether a value inside the band is enough evidence for the claim.
+
+        The least or the largest sample is a bound of all. Any other value, such as a ratio of
+        pooled times, is judged by its samples.
+        """
         if self.spec.exact or self.spec.method in _DETERMINISTIC:
             return HELD
         samples = self.measure.samples
         if len(samples) < LEAST_SAMPLES:
             return NOT_ENOUGH
-        if self.value == median(samples):
-            ends = median_interval(samples)
-            return HELD if all(contains(band, end) for end in ends) else SPREAD
-        return HELD
+        if self.value != median(samples) and self.value in (min(samples), max(samples)):
+            return HELD
+        return HELD if all(contains(band, end) for end in median_interval(samples)) else SPREAD
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim as JSON types."""
@@ -473,12 +476,6 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
     source = provenance_of(path, settings, "system")
     machine = {"cores": os.cpu_count(), "kernel": platform.release()}
     started = datetime.now(UTC) - timedelta(seconds=result.seconds)
-    claims = []
-    for claim in result.claims:
-        document = claim.to_json()
-        names = "id", "value", "verdict", "runs_verdict", "note"
-        samples = document["samples"][:_MOST_SAMPLES]
-        claims.append({**{name: document[name] for name in names}, "samples": samples})
     return stored_lines(
         {
             "system": result.spec.system,
@@ -487,10 +484,20 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
                 "started": started.isoformat(timespec="seconds"),
                 "provenance": source.to_json(),
             },
-            "claims": claims,
+            "claims": stored_claims(result),
             "runs": [{"fabric": run.name, "verdict": run.verdict} for run in result.run_verdicts],
         }
     )
+
+
+def stored_claims(result: StudyResult) -> list[dict[str, Any]]:
+    """Return what a stored result keeps of each claim, as JSON types."""
+    names = "id", "value", "verdict", "runs_verdict", "note"
+    documents = [claim.to_json() for claim in result.claims]
+    return [
+        {**{name: one[name] for name in names}, "samples": one["samples"][:_MOST_SAMPLES]}
+        for one in documents
+    ]
 
 
 def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Study, Any]:
