@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count, islice
+from itertools import combinations, count, islice
 from typing import Annotated, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -317,12 +317,40 @@ class WiringSpec(section.Section):
             yield nics_place, message
         for number, region in enumerate(self.regions):
             with suppress(section.UnknownError):
-                ports = region.ocs.ports or region.ocs.profile.ports
-                needed = region.servers * nics.optical
-                if ports is not None and needed > ports:
+                needed, first = region.servers * nics.optical, region.ocs.first_port
+                ports = region.ocs.ports_for(needed)
+                if first - 1 + needed > ports:
                     servers = f"{region.servers} servers of {nics.optical} optical NICs"
-                    message = f"{servers} need {needed} ports, {ports} given"
+                    start = f" from port {first} on" if first > 1 else ""
+                    message = f"{servers} need {needed} ports{start}, {ports} given"
                     yield f"{place}regions[{number}].ocs.ports", message
+        with suppress(section.UnknownError):
+            if nics.optical:
+                yield from self._shared_ocs_errors(nics.optical, place)
+
+    def _shared_ocs_errors(self, optical: int, place: str) -> Iterator[section.InputError]:
+        """Yield errors for regions that would command the same ports of one real OCS."""
+        real = [(n, one) for n, one in enumerate(self.regions) if one.ocs.control.address]
+        for number, region in real:
+            if region.count > 1:
+                message = f"{region.count} regions have the OCS at {region.ocs.control.address}"
+                remedy = "list them, each with its first_port"
+                yield f"{place}regions[{number}].ocs.address", f"{message}: {remedy}"
+        for (first, one), (second, other) in combinations(real, 2):
+            if not one.ocs.control.may_be_device_of(other.ocs.control):
+                continue
+            key = f"{place}regions[{second}].ocs"
+            device = f"the OCS at {other.ocs.control.address}"
+            needs = one.servers * optical, other.servers * optical
+            sizes = one.ocs.ports_for(needs[0]), other.ocs.ports_for(needs[1])
+            if sizes[0] != sizes[1]:
+                message = f"{device} has {sizes[0]} inputs in region {first} and {sizes[1]} here"
+                yield f"{key}.ports", f"{message}: give its number of inputs in both"
+            ends = one.ocs.first_port + needs[0], other.ocs.first_port + needs[1]
+            if one.ocs.first_port < ends[1] and other.ocs.first_port < ends[0]:
+                taken = f"ports {one.ocs.first_port} to {ends[0] - 1} of {device}"
+                message = f"region {first} has {taken}: give first_port: {ends[0]} or a later one"
+                yield f"{key}.first_port", message
 
     def forwarding_errors(self, nics: NicsSpec, place: str) -> Iterator[section.InputError]:
         """Yield an error if servers can't forward, relay trees lack marks, or a rate has no use."""

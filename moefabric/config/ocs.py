@@ -110,6 +110,9 @@ class OcsSpec(Section):
 
     ports: int | None = Field(default=None, ge=2, le=4096)
     """Inputs, and as many outputs. Default: the profile's, or as many as the region needs."""
+    first_port: int = Field(default=1, ge=1, le=4096)
+    """Input of the first NIC of the region; the others follow. Regions whose switch has the same
+    address share it, each with its slice of the inputs."""
     profile: OcsProfile = Field(default_factory=DeviceProfile)
     """Profile of the switch: the name of a shipped one, or the path of a YAML file."""
     settle: DurationNs | None = None
@@ -123,17 +126,27 @@ class OcsSpec(Section):
     startup: Literal["preserve", "volatile"] | None = None
     """Whether cross-connects survive a restart of the switch. Default: the profile's."""
 
-    def build(self, name: str, ports_needed: int, scale: Scale) -> Ocs:
+    @property
+    def control(self) -> OcsControl:
+        """How the controller reaches the switch."""
+        return value_of(self, OcsControl)
+
+    def ports_for(self, nics: int) -> int:
+        """Return the number of inputs of a switch that has this many NICs of the region."""
+        return self.ports or self.profile.ports or self.first_port - 1 + nics
+
+    def build(self, name: str, nics: int, scale: Scale) -> Ocs:
         """Return the OCS that this section describes, with times on the wall clock."""
         settle = self.profile.settle.fixed_ns if self.settle is None else self.settle
         profile = replace(self.profile, startup=self.startup or self.profile.startup)
         link_up = self.link_up if isinstance(self.link_up, RandomTime) else RandomTime(self.link_up)
         return Ocs(
             name=name,
-            ports=self.ports or profile.ports or ports_needed,
+            ports=self.ports_for(nics),
             settle_ns=scale.wall_ns(settle),
             link_up=link_up.scaled(scale.dilation),
             link_down=self.link_down,
             profile=profile.scaled(scale.dilation),
-            control=value_of(self, OcsControl),
+            control=self.control,
+            first_port=self.first_port,
         )

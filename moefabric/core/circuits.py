@@ -213,8 +213,9 @@ def cross_connects(
 ) -> tuple[tuple[int, int], ...]:
     """Return the cross-connects that form circuits on their OCS.
 
-    Inputs are numbered 1..N and outputs N+1..2N, as in the Polatis user guide. A NIC on input p is
-    also on output N+p. A circuit is two simplex cross-connects.
+    Inputs are numbered 1..N and outputs N+1..2N, as in the Polatis user guide. A region's NICs
+    begin at the OCS's `first_port`. A NIC on input p is also on output N+p. A circuit is two
+    simplex cross-connects.
 
     Args:
         region: A region with an OCS.
@@ -223,8 +224,8 @@ def cross_connects(
     Returns:
         (input, output) port pairs, sorted.
     """
-    n = fabric.ocses[region].ports
-    before = {server: 1 + fabric.optical * i for i, server in enumerate(region.servers)}
+    n, first = fabric.ocses[region].ports, fabric.ocses[region].first_port
+    before = {server: first + fabric.optical * i for i, server in enumerate(region.servers)}
     ends = [(before[a.server] + a.index, before[b.server] + b.index) for a, b in circuits.circuits]
     return tuple(sorted(chain.from_iterable([((p, n + q), (q, n + p)) for p, q in ends])))
 
@@ -240,8 +241,9 @@ def circuits_from_cross_connects(
         region: A region with an OCS.
         connects: (input, output) port pairs, numbered as in `cross_connects`.
     """
-    n, wired = fabric.ocses[region].ports, len(region.servers) * fabric.optical
-    inputs = {(p, q - n) for p, q in connects if p <= wired and q - n <= wired}
+    n, first = fabric.ocses[region].ports, fabric.ocses[region].first_port
     nics = [nic for server in region.servers for nic in fabric.optical_nics(server)]
-    ends = [(nics[p - 1], nics[q - 1]) for p, q in inputs if p < q and (q, p) in inputs]
+    wired = range(first, first + len(nics))
+    inputs = {(p, q - n) for p, q in connects if p in wired and q - n in wired}
+    ends = [(nics[p - first], nics[q - first]) for p, q in inputs if p < q and (q, p) in inputs]
     return CircuitSet(frozenset([_circuit(a, b) for a, b in ends if a.server != b.server]))

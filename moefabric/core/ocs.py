@@ -230,6 +230,11 @@ class OcsControl:
     """Whether circuits that have lost their light are lit again. Otherwise the next request for
     circuits lights them."""
 
+    def may_be_device_of(self, other: "OcsControl") -> bool:
+        """Return whether both may reach one real switch: ports that aren't given may be equal."""
+        ports = {self.port, other.port} - {None}
+        return self.address is not None and self.address == other.address and len(ports) < 2
+
 
 @dataclass(frozen=True)
 class Ocs:
@@ -238,6 +243,8 @@ class Ocs:
     Attributes:
         name: `ocs0`, `ocs1` and so on.
         ports: Inputs, and as many outputs.
+        first_port: Input of the region's first NIC; the others follow. Several regions may each
+            have a slice of one device.
         settle_ns: Time until a moved port has light again.
         link_up: Time from light to a working link, drawn for each NIC and change.
         link_down: Whether a NIC's link is down without light and for `link_up` after it.
@@ -252,3 +259,4 @@ class Ocs:
     link_down: bool = False
     profile: DeviceProfile = field(default_factory=DeviceProfile)
     control: OcsControl = field(default_factory=OcsControl)
+    first_port: int = 1

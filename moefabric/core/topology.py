@@ -306,11 +306,14 @@ def ocs_port(fabric: Fabric, nic: Nic) -> int:
     Its receive fibre is plugged into output `ocs_port + ocs.ports`.
     """
     region = fabric.region_of[nic.server]
-    return region.servers.index(nic.server) * fabric.optical + nic.index + 1
+    first = fabric.ocses[region].first_port if region in fabric.ocses else 1
+    return region.servers.index(nic.server) * fabric.optical + nic.index + first
 
 
 def nic_at(fabric: Fabric, region: Region, port: int) -> Nic | None:
     """Return the optical NIC on an input or an output of a region's OCS; None if there is none."""
-    position, index = divmod((port - 1) % fabric.ocses[region].ports, fabric.optical)
-    wired = position < len(region.servers)
+    ocs = fabric.ocses[region]
+    before = (port - 1) % ocs.ports + 1 - ocs.first_port
+    position, index = divmod(before, fabric.optical)
+    wired = 0 <= position < len(region.servers)
     return fabric.optical_nics(region.servers[position])[index] if wired else None

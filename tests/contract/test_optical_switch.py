@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
+from moefabric.controller.http_client import NoResponseError
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.controller.southbound.ocs.scpi import Scpi, ScpiDriver
@@ -27,6 +28,7 @@ from tests.support.memory_ocs import MemoryOcs
 from tests.support.ocs_device import EmulatedOcs, ocs_device
 
 SETTLE_S = 0.05
+SETTLE_NS = round(SETTLE_S * 1e9)
 NOTHING = CircuitSet()
 A = CircuitSet.of(["s0/o0~s3/o2", "s1/o0~s2/o1"])
 B = CircuitSet.of(["s0/o0~s2/o0", "s1/o0~s2/o1"])
@@ -35,7 +37,7 @@ PORTS = 14
 
 
 def wired(driver: str = "scpi") -> Fabric:
-    wired_fabric = fabric(servers=4, optical=3, settle_ns=round(SETTLE_S * 1e9))
+    wired_fabric = fabric(servers=4, optical=3, settle_ns=SETTLE_NS)
     region = wired_fabric.regions[0]
     assert region.ocs is not None
     ocs = replace(region.ocs, ports=PORTS, control=OcsControl(driver=driver))
@@ -49,7 +51,7 @@ def parts(driver: str) -> tuple[Fabric, Region, Ocs]:
 
 
 def profile(busy: Literal["move", "refuse"] = "move") -> DeviceProfile:
-    return DeviceProfile(settle=SettleTime(fixed_ns=round(SETTLE_S * 1e9)), busy=busy)
+    return DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS), busy=busy)
 
 
 @pytest.fixture(
@@ -335,6 +337,64 @@ def test_cross_connects_of_others_are_kept(driver: str) -> None:
                 ocs.reconfigure(ocs.circuits().transition_to(A), mode)
                 ocs.reconfigure(A.transition_to(NOTHING), mode)
         assert served.cross_connects() == others
+
+
+def slices(driver: str) -> tuple[Fabric, list[Region]]:
+    """Return two regions that share a device: inputs 2 to 7, and 8 to 13."""
+    regions = []
+    for number in range(2):
+        names = tuple(f"s{3 * number + n}" for n in range(3))
+        control, first = OcsControl(driver=driver), 2 + 6 * number
+        ocs = Ocs(f"ocs{number}", PORTS, SETTLE_NS, control=control, first_port=first)
+        regions.append(Region(f"r{number}", number, names, ocs))
+    return replace(wired(), regions=tuple(regions), optical=2), regions
+
+
+@pytest.mark.parametrize("mode", list(CrossConnectMode))
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_regions_command_only_their_slices_of_one_device(
+    driver: str, mode: CrossConnectMode
+) -> None:
+    shared, regions = slices(driver)
+    with ocs_device(driver, PORTS, profile()) as served, ExitStack() as undo:
+        of_others = (1, 28), (14, 15)
+        served.run(lambda: served.device.add(of_others))
+        ocses = [
+            undo.enter_context(RemoteOcs(shared, one, make_driver(one.ocs, served.address)))
+            for one in regions
+            if one.ocs
+        ]
+        lit = CircuitSet.of(["s0/o0~s1/o1"]), CircuitSet.of(["s3/o0~s5/o1", "s4/o0~s5/o0"])
+        for ocs, circuits in zip(ocses, lit, strict=True):
+            ocs.reconfigure(ocs.circuits().transition_to(circuits), mode)
+        assert [ocs.circuits() for ocs in ocses] == [*lit]
+        assert {(2, 19), (5, 16), (8, 27), (13, 22)} < {*served.cross_connects()}
+        ocses[1].reconfigure(lit[1].transition_to(NOTHING), mode)
+        assert served.cross_connects() == ((1, 28), (2, 19), (5, 16), (14, 15))
+        assert not any(ocs.has_strays for ocs in ocses)
+
+
+def test_lost_answer_undoes_nothing_of_another_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, (region, other) = slices("scpi")
+    assert region.ocs is not None
+    assert other.ocs is not None
+    theirs, ours = CircuitSet.of(["s3/o0~s4/o0"]), CircuitSet.of(["s0/o0~s1/o0"])
+    with (
+        ocs_device("scpi", PORTS, profile()) as served,
+        RemoteOcs(shared, other, make_driver(other.ocs, served.address)) as neighbour,
+    ):
+        driver = make_driver(region.ocs, served.address)
+        apply = driver.apply
+
+        def change_others_and_lose_the_answer(change: CrossConnectChange) -> str | None:
+            monkeypatch.setattr(driver, "apply", apply)
+            neighbour.reconfigure(NOTHING.transition_to(theirs))
+            raise NoResponseError("lost")
+
+        monkeypatch.setattr(driver, "apply", change_others_and_lose_the_answer)
+        with RemoteOcs(shared, region, driver) as ocs:
+            ocs.reconfigure(ocs.circuits().transition_to(ours), CrossConnectMode.OVERWRITE)
+            assert (ocs.circuits(), neighbour.circuits()) == (ours, theirs)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -49,16 +49,13 @@ def difference(
 
 
 def plan_change(
-    current: Collection[CrossConnect],
-    request: RequestedChange,
-    mode: CrossConnectMode,
-    own_ports: frozenset[int] | None = None,
+    current: Collection[CrossConnect], request: RequestedChange, mode: CrossConnectMode
 ) -> CrossConnectChange:
     """Return the change that a device has to execute.
 
     Args:
+        current: Cross-connects of the region's ports.
         mode: Treatment of other cross-connects.
-        own_ports: Input and output ports that may be overwritten; None for all.
 
     Raises:
         PortConflictError: if the mode forbids the change.
@@ -73,7 +70,7 @@ def plan_change(
     others = before - target
     remove = {c for c in others if c in request.teardown or c[0] in inputs or c[1] in outputs}
     if mode is CrossConnectMode.OVERWRITE:
-        remove |= {c for c in others if own_ports is None or own_ports & {*c}}
+        remove |= others
     return CrossConnectChange(tuple(sorted(remove)), tuple(sorted(new)))
 
 

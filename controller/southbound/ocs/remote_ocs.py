@@ -97,9 +97,10 @@ class RemoteOcs(Closing):
         if region.ocs is None:
             raise ValueError(f"{region.name} has no OCS")
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
-        wired, n = len(region.servers) * fabric.optical, region.ocs.ports
         self._recent, self.has_strays = _NEVER, False
-        self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
+        first, n = region.ocs.first_port, region.ocs.ports
+        inputs = range(first, first + len(region.servers) * fabric.optical)
+        self._own_ports = frozenset(inputs) | {n + port for port in inputs}
 
     def close(self) -> None:
         """Close the connection; circuits stay lit."""
@@ -110,8 +111,7 @@ class RemoteOcs(Closing):
         current = self._read()
         self._recent = time.monotonic(), current
         lit = circuits.circuits_from_cross_connects(self.fabric, self.region, current)
-        own = sum(not self._own_ports.isdisjoint(connect) for connect in current)
-        self.has_strays = own > 2 * len(lit)
+        self.has_strays = len(current) > 2 * len(lit)
         return lit
 
     def reconfigure(
@@ -130,7 +130,7 @@ class RemoteOcs(Closing):
         if mode is CrossConnectMode.SAFE or time.monotonic() - read_s >= _CACHE_S:
             before = self._read()
         try:
-            change = plan_change(before, request, mode, self._own_ports)
+            change = plan_change(before, request, mode)
         except PortConflictError as error:
             raise ControlError(f"{self.name} can't: {error}; nothing has changed") from error
         refusal = self._apply(change, before)
@@ -155,14 +155,18 @@ class RemoteOcs(Closing):
         return self.circuits()
 
     def _read(self) -> tuple[CrossConnect, ...]:
-        """Read the cross-connects; reconnect once, because a restarted device has hung up."""
+        """Read the cross-connects of own ports; others may change at any time.
+
+        Reconnect once, because a restarted device has hung up.
+        """
         try:
-            return self._driver.cross_connects()
+            every = self._driver.cross_connects()
         except ResponseTimeoutError:
             raise
         except NoResponseError as error:
             log.info("reading again: %s", error)
-            return self._driver.cross_connects()
+            every = self._driver.cross_connects()
+        return tuple([pair for pair in every if not self._own_ports.isdisjoint(pair)])
 
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""

@@ -41,16 +41,6 @@ def test_safe_mode_refuses_conflicts() -> None:
         plan_change(((1, 7),), RequestedChange(setup=((1, 9),)), CrossConnectMode.SAFE)
 
 
-def test_overwrite_mode_leaves_ports_of_others_alone() -> None:
-    current = ((1, 7), (5, 12), (6, 11))
-    assert plan_change(
-        current,
-        RequestedChange(setup=((2, 8),)),
-        CrossConnectMode.OVERWRITE,
-        own_ports=frozenset({1, 2, 7, 8}),
-    ) == CrossConnectChange(((1, 7),), ((2, 8),))
-
-
 @st.composite
 def matchings(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
     outputs = draw(st.permutations(range(N + 1, 2 * N + 1)))

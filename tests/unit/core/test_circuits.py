@@ -1,6 +1,7 @@
 """Circuit sets are matchings; a transition is the difference of two of them."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from moefabric.core.circuits import (
     cross_connects,
 )
 from moefabric.core.nic import Nic, NicKind
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, nic_at, ocs_port
 from tests.support.fabrics import MESH, circuit_sets, fabric, fabrics, lit_fabrics
 
 ends = st.builds(
@@ -128,6 +129,23 @@ def test_cross_connects_count_each_ocs_s_own_ports() -> None:
         (2, 7),
         (3, 6),
     )
+
+
+def test_slice_of_an_ocs_begins_at_its_first_port() -> None:
+    wired = fabric(2, 1, regions=(2, 2))
+    region = wired.regions[1]
+    assert region.ocs is not None
+    region = replace(region, ocs=replace(region.ocs, ports=10, first_port=5))
+    wired = replace(wired, regions=(wired.regions[0], region))
+    lit = CircuitSet.of(["s2/o1~s3/o0"])
+    connects = cross_connects(wired, region, lit)
+    assert connects == ((6, 17), (7, 16)), "the slice has inputs 5 to 8, and outputs 15 to 18"
+    of_others = (1, 12), (2, 11), (5, 12)
+    assert circuits_from_cross_connects(wired, region, (*connects, *of_others)) == lit
+    nics = [str(nic_at(wired, region, port)) for port in range(4, 10)]
+    assert nics == ["None", "s2/o0", "s2/o1", "s3/o0", "s3/o1", "None"]
+    assert nic_at(wired, region, 17) == nic_at(wired, region, 7)
+    assert [ocs_port(wired, nic) for nic in wired.optical_nics("s3")] == [7, 8]
 
 
 @given(lit_fabrics())
