@@ -61,7 +61,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "explain": ("explain", "Explain a key of a file."),
         "schema": ("schema", "Print the JSON Schema of a kind of file."),
         "model": ("model", "Show sizes, FLOPs and bytes of models."),
-        "trace": ("trace", "Read, convert, draw and generate traces."),
+        "trace": ("trace", "Read, convert, export and generate traces."),
         "policy": ("plan", "List, write and check policies."),
         "plan": ("plan", "Plan circuits for a demand."),
         "cost": ("plan", "Compare the prices of networks."),

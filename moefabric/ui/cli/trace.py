@@ -41,7 +41,7 @@ _rate_option = click.option(
 
 @cli_group("moefabric trace info trace.et", "moefabric trace generate --presets")
 def trace() -> None:
-    """Read, convert and generate traces of training jobs.
+    """Read, convert, export and generate traces of training jobs.
 
     Formats are told from the content: Chakra, PyTorch, SimAI, GOAL, NCCL's logs, counts and
     routes of gating, and those of plug-ins.

@@ -1,6 +1,7 @@
 """What all commands share: names of fabrics, `--json`, sections and examples of the help."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from moefabric.core.transition import ReconfigurationPhases
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.ui.cli import fabric as fabric_commands
 from moefabric.ui.cli.command import CliCommand, JsonOption
-from moefabric.ui.cli.main import main
+from moefabric.ui.cli.main import SECTIONS, main
 from tests.support.paths import EXAMPLES
 from tests.support.run_folders import running
 
@@ -384,3 +385,15 @@ def test_every_command_has_two_examples_that_parse() -> None:
 def test_commands_have_the_grammar() -> None:
     plain = [w for w, c in ALL.items() if not isinstance(c, (CliCommand, click.Group))]
     assert plain == []
+
+
+@pytest.mark.parametrize("name", ["trace", "policy"])
+def test_line_of_a_group_in_the_help_names_its_commands(name: str) -> None:
+    """All but those that only show something, and no other."""
+    group = main.get_command(click.Context(main), name)
+    assert isinstance(group, click.Group)
+    [line] = [names[name][1] for names in SECTIONS.values() if name in names]
+    verbs = {"new": "write", "info": "read"}
+    named = {verbs.get(command, command) for command in group.commands}
+    assert set(re.findall(r"\w+", line.lower())) >= named
+    assert "draw" not in line
