@@ -19,10 +19,12 @@ SERVERS = ("s0", "s1", "s2", "s3")
 
 
 @pytest.mark.parametrize(
-    ("experiment", "layers"),
-    [("prototype", 7), ("prototype-llama-moe", 16), ("prototype-qwen-moe", 12)],
+    ("experiment", "layers", "longer"),
+    [("prototype", 7, 1.44), ("prototype-llama-moe", 16, 1.36), ("prototype-qwen-moe", 12, 1.36)],
 )
-def test_prototypes_are_the_testbed_of_the_paper(experiment: str, layers: int) -> None:
+def test_prototypes_are_the_testbed_of_the_paper(
+    experiment: str, layers: int, longer: float
+) -> None:
     """Its figure 10: 4 servers of 8 GPUs, 3 optical NICs and 1 electrical one, or 4 of these."""
     spec = load_experiment(EXAMPLES / f"{experiment}.yaml")
     fabrics = {choice.name: spec.build_fabric(choice, "x", Scale()) for choice in spec.fabrics}
@@ -31,7 +33,7 @@ def test_prototypes_are_the_testbed_of_the_paper(experiment: str, layers: int) -
     assert (fabrics["mixnet"].optical, fabrics["mixnet"].electrical) == (3, 1)
     assert (fabrics["mixnet"].servers, fabrics["mixnet"].gpus) == (SERVERS, 8)
     predicted = {one["fabric"]: one for one in predict_fabrics(spec, EXAMPLES).to_json()["fabrics"]}
-    assert predicted["mixnet"]["all_to_all_vs_eps"] == pytest.approx(1.44, abs=0.04)
+    assert predicted["mixnet"]["all_to_all_vs_eps"] == pytest.approx(longer, abs=0.02)
 
 
 @pytest.fixture(scope="module")

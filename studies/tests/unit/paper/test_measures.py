@@ -79,3 +79,23 @@ def test_nic_activation_dominates_the_control_cycle() -> None:
 def test_hashed_flows_are_slower_than_spread_ones(job: PaperJob) -> None:
     assert 1.0 < hashed_to_spread(job) < 3.0
     assert hashed_to_spread(job) == hashed_to_spread(job)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("prototype", "mixtral-8x7b"),
+        ("prototype-llama-moe", "llama-moe"),
+        ("prototype-qwen-moe", "qwen-moe"),
+    ],
+)
+def test_prototypes_with_packets_are_the_jobs_of_the_testbed(file: str, name: str) -> None:
+    """So that their packets say something about the rows."""
+    spec, job = load_experiment(EXAMPLES / f"{file}.yaml"), TESTBED[name]
+    sizes = spec.training.ep, spec.training.tp, spec.training.sequence, spec.training.micro_batch
+    own = job.training
+    assert sizes == (own.ep, own.tp, own.sequence, own.micro_batch)
+    assert (spec.training.pp, spec.training.dp) == (job.pp, job.dp)
+    assert spec.model.build().layers == job.model.layers
+    regions = spec.wiring.expanded_regions
+    assert [region.servers for region in regions] == [job.servers] * job.dp
