@@ -145,6 +145,10 @@ class FabricChoice(NicsSpec):
     policy: references.PolicyReference
     """Policy that plans circuits and splits bytes over circuits and EPS: a name that
     `moefabric policy list` prints, or `package.module:Name`."""
+    start: references.PolicyReference | None = None
+    """Policy whose circuits are lit before the job, such as `random`, until `policy` moves them. It
+    must be one that sets circuits once. With `dispatch_light: reuse`, the first all-to-all takes
+    them. Default: no circuit is lit at first."""
     dispatch_light: DispatchLight = "block"
     """What the first all-to-all of a layer does until its circuits are lit: `block` waits for them,
     `reuse` takes the present ones, `predict` has them moved early for a predicted demand, `divert`
@@ -192,6 +196,11 @@ class FabricChoice(NicsSpec):
         return policy_named(self.policy)
 
     @property
+    def first_policy(self) -> Policy | None:
+        """The policy of the circuits that are lit before the job, if `policy` moves them then."""
+        return None if self.start is None else policy_named(self.start)
+
+    @property
     def forwards(self) -> bool:
         """Whether servers forward for other servers."""
         return super().forwards or self.planner.forwards
@@ -212,8 +221,18 @@ class FabricChoice(NicsSpec):
         elif self.policy != "eps" and not self.circuit_nics:
             yield f"{place}.policy", f"{self.policy} needs optical NICs, {self.name} has none"
         else:
+            yield from self._start_errors(place)
             yield from self._split_demand_errors(place)
             yield from self._collective_errors(place)
+
+    def _start_errors(self, place: str) -> Iterator[section.InputError]:
+        first = self.first_policy
+        if first is None:
+            return
+        if not self.planner.reconfigures:
+            yield f"{place}.start", f"circuits of {self.policy} never move: leave it out"
+        elif self.start == "eps" or first.reconfigures:
+            yield f"{place}.start", f"{self.start} sets no circuits once: give random or static"
 
     @property
     def is_ordered(self) -> bool:

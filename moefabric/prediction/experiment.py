@@ -122,7 +122,9 @@ def _fabric_prediction(spec: ExperimentSpec, choice: FabricChoice, folder: Path)
     work = workload_of(choice, workload_on(some.part, simulated, folder))
     policy = guarded_policy(choice.policy)
     jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
-    predictions = predict_all(jobs, jobs.planner(policy, spec.control_s), work.iterations)
+    predictions = predict_all(
+        jobs, jobs.planner(policy, spec.control_s, choice.first_policy), work.iterations
+    )
     gating = None
     if choice.dispatch_light == "predict":
         gating = {number: work.predictions(number) for number in range(work.iterations)}
@@ -251,7 +253,9 @@ def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> P
         fabric = spec.build_fabric(choice, "scale", Scale())
         jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
     count = min(spec.training.iterations, _FORESEEN_ITERATIONS)
-    predictions = predict_all(jobs, jobs.planner(policy, spec.control_s), count)
+    predictions = predict_all(
+        jobs, jobs.planner(policy, spec.control_s, choice.first_policy), count
+    )
     return PlannedLoad.greatest(
         [PlannedLoad.of(fabric, predictions[number::count]) for number in range(count)]
     )

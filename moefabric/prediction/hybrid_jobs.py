@@ -435,7 +435,7 @@ def _modelled(
     """Return each iteration in the model, with the links that emulated regions use in it."""
     assert spec.hybrid is not None
     cluster, work = jobs.fabric, jobs.work
-    planner = jobs.planner(guarded_policy(choice.policy), spec.control_s)
+    planner = jobs.planner(guarded_policy(choice.policy), spec.control_s, choice.first_policy)
     [job] = jobs.all
     planned = planner.plan(jobs.tasks(job, n, Substitutions()) for n in range(work.iterations))
     steps = [[task.step for task in iteration] for iteration in planned]

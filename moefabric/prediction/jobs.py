@@ -69,7 +69,9 @@ class Jobs:
             return (Job(0, self.shape, self.regions),)
         return jobs(self.shape, self.regions)
 
-    def planner(self, policy: Policy, control_s: float | None) -> TaskPlanner:
+    def planner(
+        self, policy: Policy, control_s: float | None, start: Policy | None = None
+    ) -> TaskPlanner:
         """Return the planner of the jobs, with the circuits that are lit at first.
 
         A policy that never reconfigures lights the circuits for the demand of the whole job.
@@ -78,11 +80,13 @@ class Jobs:
             policy: Chooses circuits and splits demands.
             control_s: Fixed model seconds of the control plane for a request; None for the
                 defaults.
+            start: Policy of the circuits that are lit at first, if `policy` reconfigures; None for
+                no circuits.
         """
-        circuits = CircuitSet()
-        if not policy.reconfigures:
+        circuits, first = CircuitSet(), start if policy.reconfigures else policy
+        if first is not None:
             demand = self.work.total_demand()
-            circuits = deserved_circuits(self.fabric, policy, demand, circuits)
+            circuits = deserved_circuits(self.fabric, first, demand, circuits)
         control = ControlPrediction.fixed(control_s)
         moves = policy.reconfigures
         return TaskPlanner(self.fabric, policy, circuits, moves=moves, control=control)

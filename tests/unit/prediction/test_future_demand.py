@@ -25,6 +25,7 @@ from tests.support.policies import POLICIES
 SPEC = load_experiment(EXAMPLES / "training.yaml", ["training.iterations=3"])
 CHOICE = next(choice for choice in SPEC.fabrics if choice.optical)
 WIRED = SPEC.build_fabric(CHOICE, "test", Scale())
+DEMAND = workload_on(SPEC, WIRED, EXAMPLES).total_demand()
 Plan = list[tuple[CircuitSet, tuple[Flow, ...]]]
 
 
@@ -43,7 +44,8 @@ def first_plans(policy: Policy, later: int, **choices: object) -> Plan:
         tokens[2, :, rank, (rank + later) * (experts // ranks) % experts] = 100 * tokens.max()
     work = replace(work, gating=replace(work.gating, source=tokens))
     jobs = Jobs.of(SPEC, WIRED, workload_of(CHOICE.model_copy(update=choices), work))
-    planner, plan = jobs.planner(policy, SPEC.control_s), Plan()
+    first = CHOICE.model_copy(update=choices).first_policy
+    planner, plan = jobs.planner(policy, SPEC.control_s, first), Plan()
     for number in (0, 1):
         tasks = [jobs.tasks(job, number, Substitutions()) for job in jobs.all]
         planned = chain.from_iterable(planner.plan(tasks))
@@ -68,6 +70,19 @@ def test_later_demands_change_no_plan_for_predicted_ones(
     choices = {"dispatch_light": dispatch_light, "split_demand": split_demand}
     policy = POLICIES["joint"]
     assert first_plans(policy, 2, **choices) == first_plans(policy, 4, **choices)
+
+
+def test_first_all_to_all_takes_the_circuits_that_are_lit_before_the_job() -> None:
+    """MixNet's appendix B.1: random circuits while the demand of the first layer is unknown."""
+    alone, begun = (
+        first_plans(POLICIES["mixnet"], 2, dispatch_light="reuse", start=start)
+        for start in (None, "random")
+    )
+    lit = POLICIES["random"].circuits(WIRED, WIRED.regions[0], DEMAND, CircuitSet())
+    assert lit
+    circuits = [[circuits for circuits, _ in plan] for plan in (alone, begun)]
+    assert (circuits[0][0], circuits[1][0]) == (CircuitSet(), lit)
+    assert {lit} < {*circuits[1]}, "the policy moves them"
 
 
 def test_total_demand_of_the_job_changes_circuits_that_are_set_once() -> None:
