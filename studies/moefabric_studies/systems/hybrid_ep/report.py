@@ -9,6 +9,7 @@ from moefabric.api.charts import Axis, curve, document_picture, plot
 from moefabric_studies.grids import Grid, captions, grid
 from moefabric_studies.systems.hybrid_ep.bench import Candidate, LayerRun, SpeedRow
 from moefabric_studies.systems.hybrid_ep.codec_training import CodecCost, CodecUse
+from moefabric_studies.systems.hybrid_ep.many_dcs import ManyDcs
 from moefabric_studies.systems.hybrid_ep.setup import Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import token_share
 from moefabric_studies.systems.study import Measure, Outcome
@@ -67,6 +68,7 @@ class Report:
                 self._variant_grid(),
                 self._migration_grid(),
                 self._codec_grid(),
+                ManyDcs(self.setup).grid(),
             ],
         )
 
@@ -82,6 +84,7 @@ class Report:
         yield "bytes", _largest([_byte_error(row, row.run.result.bytes_by_eps) for row in flat])
         clusters = [row for rows in self.candidates.values() for row in rows]
         yield "bytes-dcs", _largest([_byte_error(row, row.run.uplink_bytes) for row in clusters])
+        yield "many-dcs", ManyDcs(self.setup).measure()
         yield "codec", Measure.median_of([cost.ratio for cost in self.codec.values()])
         for use, losses in self.losses.items():
             pairs = zip(losses, self.losses["none"], strict=True)

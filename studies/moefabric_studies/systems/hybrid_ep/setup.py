@@ -38,6 +38,19 @@ class Cluster(Section):
     """Published speed-ups over Tutel, for each number of tokens."""
 
 
+class ManyDcsSpec(Section):
+    """More data centres than a fabric here has, for which the formula is computed."""
+
+    dcs: int = Field(ge=2)
+    """Number of data centres."""
+    uplinks: list[Rate]
+    """Rates of a data centre's uplink."""
+    tokens: float = Field(gt=0)
+    """Tokens of a worker, MB."""
+    domains: list[int]
+    """Sizes of a domain of data centres that is kept for all uplinks, divisors of `dcs`."""
+
+
 class CodecTraining(Section):
     """A small language model that is trained with the codec."""
 
@@ -84,6 +97,8 @@ class Setup(Section):
     """Sizes of uncompressed experts in MB, in falling order."""
     expert_tokens: float = Field(gt=0)
     """Tokens of a worker in these runs, MB."""
+    many: ManyDcsSpec
+    """Many data centres."""
     training: CodecTraining
     """Training with the codec."""
     runs: int = Field(ge=1)

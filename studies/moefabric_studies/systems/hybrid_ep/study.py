@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from moefabric.api.networks import goodput_share
 from moefabric.api.plugins import Section
 from moefabric_studies.systems.hybrid_ep import codec_training
 from moefabric_studies.systems.hybrid_ep.bench import (
@@ -16,23 +15,25 @@ from moefabric_studies.systems.hybrid_ep.bench import (
     running_bench,
 )
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
+from moefabric_studies.systems.hybrid_ep.many_dcs import (
+    FORWARD_SHARE,
+    WITH_BACKWARD,
+    calibrated_compute_s,
+    coded_layer,
+    goodput,
+    levels_of,
+)
 from moefabric_studies.systems.hybrid_ep.report import GRADIENTS, ONCE, OUTER, Report
 from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, Setup
 from moefabric_studies.systems.hybrid_ep.stream_model import (
     Level,
     MoeLayer,
-    all_to_all_s,
     best_domains,
     candidates,
     layer_s,
     worker_bytes,
 )
 from moefabric_studies.systems.study import Outcome, StudyContext
-
-_WITH_BACKWARD = 4
-"""All-to-alls of a layer, forward and backward."""
-_FORWARD_SHARE = 1 / 3
-"""Part of a layer's computation in the forward pass; the backward pass takes twice as long."""
 
 
 class HybridEpStudy:
@@ -56,11 +57,6 @@ class HybridEpStudy:
         return report.outcome()
 
 
-def _goodput(rate_bps: float) -> float:
-    """Return the bytes of payload per second of a link."""
-    return rate_bps * goodput_share(1500) / 8
-
-
 def _train(setup: Setup, context: StudyContext, report: Report) -> None:
     """Train without codec, with residuals of the shared expert, and without a shared expert."""
     text, steps = context.folder / setup.training.text, setup.training.steps
@@ -78,7 +74,7 @@ def _train(setup: Setup, context: StudyContext, report: Report) -> None:
 def _measure_flat(setup: Setup, bench: LayerBench, report: Report) -> None:
     """Send each case with each size of domains."""
     workers = 2 * setup.servers
-    level = Level(workers, _goodput(setup.uplink_rate))
+    level = Level(workers, goodput(setup.uplink_rate))
     bench.open_connections(plain_pass(workers, MB, 1e-3))
     for case in setup.flat:
         layer = MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
@@ -102,9 +98,8 @@ class _ClusterMeasurement:
     def __init__(self, setup: Setup, cluster: Cluster, bench: LayerBench, report: Report) -> None:
         self._setup, self._cluster, self._bench, self._report = setup, cluster, bench, report
         self._sizes = (cluster.dcs, setup.servers)
-        uplink = _goodput(setup.uplink_rate) / setup.servers
-        self._levels = (Level(cluster.dcs, uplink), Level(setup.servers, _goodput(setup.nic_rate)))
-        self._compute_s = self._calibrated_compute_s()
+        self._levels = levels_of(setup, cluster.dcs, setup.uplink_rate)
+        self._compute_s = calibrated_compute_s(setup, cluster)
 
     def run(self) -> None:
         """Measure speed-ups, the choice of domains, migration, and sizes of experts."""
@@ -118,24 +113,12 @@ class _ClusterMeasurement:
             self._measure_expert_sizes()
         self._measure_candidates(*self._setup.ablation[0])
 
-    def _calibrated_compute_s(self) -> float:
-        """Return the computation of a layer that gives the published time of HybridEP."""
-        setup = self._setup
-        layer = self._coded(setup.calibration_tokens, setup.expert, 0.0)
-        domains = self._best(layer)
-        all_to_alls_s = _WITH_BACKWARD * all_to_all_s(layer, self._levels, domains)
-        return self._cluster.calibration_s / setup.layers - all_to_alls_s
-
     @property
     def _forward_s(self) -> float:
-        return self._compute_s * _FORWARD_SHARE
-
-    def _coded(self, tokens: float, experts: float, pre_expert_s: float) -> MoeLayer:
-        coded = experts * MB / self._setup.compression
-        return MoeLayer(tokens * MB, coded, pre_expert_s)
+        return self._compute_s * FORWARD_SHARE
 
     def _best(self, layer: MoeLayer, *, prefetch: bool = True) -> tuple[int, ...]:
-        return best_domains(layer, self._levels, prefetch=prefetch, all_to_alls=_WITH_BACKWARD)
+        return best_domains(layer, self._levels, prefetch=prefetch, all_to_alls=WITH_BACKWARD)
 
     def _plain(self, tokens: float) -> LayerRun:
         layer = plain_pass(
@@ -162,7 +145,8 @@ class _ClusterMeasurement:
         self, tokens: float, experts: float, domains: Sequence[int] | None = None
     ) -> LayerRun:
         """Send a layer whose experts are prefetched and coded, with the time of the codec."""
-        layer, cost = self._coded(tokens, experts, self._forward_s), self._cost(experts)
+        layer = coded_layer(self._setup, tokens, experts, self._forward_s)
+        cost = self._cost(experts)
         domains = domains or self._best(layer)
         sent = replace(
             self._pass(layer, domains),
@@ -229,10 +213,10 @@ class _ClusterMeasurement:
             formula_s = (
                 self._compute_s
                 - self._forward_s
-                + layer_s(layer, self._levels, domains, all_to_alls=_WITH_BACKWARD)
+                + layer_s(layer, self._levels, domains, all_to_alls=WITH_BACKWARD)
             )
             gather = (domains[0] - 1) * layer.expert_bytes
-            tokens_bytes = _WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
+            tokens_bytes = WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
             expected = prod(self._sizes) * (gather + tokens_bytes)
             row = Candidate(domains, run, formula_s, expected)
             self._report.candidates.setdefault(self._cluster.name, []).append(row)
