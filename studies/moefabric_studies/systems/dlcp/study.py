@@ -112,6 +112,7 @@ def training_measures(measured: Measurements, setup: Setup) -> dict[str, Measure
     most = measured.accuracy[setup.most_loss_percent]
     return {
         "server_speedup": speedup,
+        "server_gain": _percent_more(speedup),
         "ring_speedup": ring_speedup,
         "server_over_ring": Measure((speedup.value or 0.0) / (ring_speedup.value or 1.0)),
         "fastest_tcp_speedup": _speedup(fastest, server[_DLCP]),
@@ -143,6 +144,12 @@ def _speedup(base: Progress, other: Progress) -> Measure:
     )
     samples = tuple(float(np.mean(one) / np.mean(two)) for one, two in thirds)
     return Measure(float(np.mean(base.iterations_s) / np.mean(other.iterations_s)), samples)
+
+
+def _percent_more(ratio: Measure) -> Measure:
+    """Return a ratio as the percentage by which it is more than 1."""
+    samples = tuple(100 * (sample - 1) for sample in ratio.samples)
+    return Measure(None if ratio.value is None else 100 * (ratio.value - 1), samples)
 
 
 def _iteration_ratio(

@@ -162,7 +162,7 @@ def test_measures_follow_from_times_and_accuracies() -> None:
     wanted = {
         "tail_saved": 50, "deep_tail_saved": 50, "mean_saved": 50, "deep_round_tail_saved": 50,
         "bounded_loss_gain": 2 / 1.1, "short_timeout_tail_saved": 100 / 3, "compressed_tail": 0.5,
-        "spraying_gain": 1.3, "loss_gain": 1.2, "server_speedup": 1.8,
+        "spraying_gain": 1.3, "loss_gain": 1.2, "server_speedup": 1.8, "server_gain": 80.0,
         "ring_speedup": 3.0, "server_over_ring": 0.6,
         "fastest_tcp_speedup": 1.5, "priority_gain": 1.1, "accuracy_change": -1.0,
         "iterations_at_most_loss": 1.5,
