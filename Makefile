@@ -1,7 +1,7 @@
 # make demo            installs what runs need (packaging/setup run), replays the paper's prototype and a region whose light moves: out/prototype.html, out/moving-light.html
 # make demo-training   trains a model on four fabrics: out/training.json, .html, out/gating.npz
 # make paper           predicts the MixNet paper's tables: out/paper.json, out/paper.html, docs/paper.md
-# make paper-emulated  measures one region of each table with packets, 15 minutes: out/paper-emulated.json, .html
+# make paper-emulated  measures one region of each job on each network with packets, 143 cells: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make frontier-emulated   measures its corner points with packets, 3 minutes: docs/results/forwarding-*.json
 # make results         draws blocks of pages from docs/results, judges their claims of other systems again, and lists results that are older than what they measure

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, Self
 
 from moefabric import NS_PER_S, SpecError, rate_bps
@@ -16,10 +17,8 @@ from moefabric_studies.paper.results import PaperResults
 from moefabric_studies.paper.rows import PaperTable
 from moefabric_studies.paper.tables import aims_table
 
-EMULATED_NETWORKS: Final = tuple(name for name in NETWORKS if name != "oversubscribed")
-"""Networks on which every model is emulated."""
-_OVERSUBSCRIBED_JOB: Final = "mixtral-8x22b"
-"""The model of which the paper gives the 3:1 tree's value."""
+_WAITING_JOB: Final = "mixtral-8x22b"
+"""The model for which reconfigurations are timed."""
 _PRODUCTION_BPS: Final = 400e9
 _TABLES: Final = ("efficiency", "speed", "circuits", "share", "delay")
 """Tables of `tables.yaml` that depend on all-to-alls and reconfigurations only, which can be
@@ -80,11 +79,7 @@ def select_cells(evaluation: Evaluation, filters: Sequence[CellFilter] = ()) -> 
 
 
 def _all_cells(evaluation: Evaluation) -> Iterator[Cell]:
-    for job in evaluation.jobs:
-        for network in EMULATED_NETWORKS:
-            if job in evaluation.calibrations or network != "rail-optimised":
-                yield from (Cell(job, network, rate) for rate in RATES)
-    yield from (Cell(_OVERSUBSCRIBED_JOB, "oversubscribed", rate) for rate in RATES)
+    yield from (Cell(*each) for each in product(evaluation.jobs, NETWORKS, RATES))
     for production_job in evaluation.production_jobs.values():
         yield Cell(production_job.name, PRODUCTION_NETWORK, _PRODUCTION_BPS)
 
@@ -113,7 +108,7 @@ def measure_cells(
     Raises:
         FabricError: if a fabric can't be started.
     """
-    job = evaluation.jobs[_OVERSUBSCRIBED_JOB]
+    job = evaluation.jobs[_WAITING_JOB]
     units = units or Units()
     measured_waits = measure_waits(job, _SETTLE_TIMES_NS, reporter, units) if waits else {}
     runner = CellRunner(evaluation.jobs_by_full_name, reporter, units)

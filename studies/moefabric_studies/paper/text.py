@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from moefabric import rate_text
 from moefabric.api.charts import MISSING
 from moefabric_studies.grids import Grid
 from moefabric_studies.paper.measurements import Measurements
@@ -24,6 +25,7 @@ def text_lines(results: PaperResults) -> Iterator[str]:
         yield ""
     if results.measurements:
         yield from wait_lines(results.measurements)
+        yield from cell_lines(results.measurements)
         yield ""
     yield from summary_lines(results)
 
@@ -92,6 +94,16 @@ def wait_lines(measurements: Measurements) -> Iterator[str]:
             f"circuits that settle in {settle_ns / 1e6:g} ms carry traffic after p50 "
             f"{wait.p50_s * 1e3:.2f} ms, p95 {wait.p95_s * 1e3:.2f} ms (n = {len(wait.seconds)})"
         )
+
+
+def cell_lines(measurements: Measurements) -> Iterator[str]:
+    """Yield the verdict of each measured cell, with the first reason for it if there is one."""
+    verdicts = {
+        **{cell: (one.verdict, *one.reasons[:1]) for cell, one in measurements.cells.items()},
+        **{cell: ("lost", error) for cell, error in measurements.lost.items()},
+    }
+    for cell, verdict in verdicts.items():
+        yield f"{cell.job} on {cell.network} at {rate_text(cell.rate_bps)}: {': '.join(verdict)}"
 
 
 def _table_lines(table: PaperTable) -> Iterator[str]:

@@ -7,13 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from moefabric_studies.paper.cell_runner import CellRunner
-from moefabric_studies.paper.emulated import (
-    EMULATED_NETWORKS,
-    CellFilter,
-    emulated_tables,
-    select_cells,
-    step_count,
-)
+from moefabric_studies.paper.emulated import CellFilter, emulated_tables, select_cells, step_count
 from moefabric_studies.paper.emulation_setup import (
     at_nic_rate,
     layer_operations,
@@ -64,7 +58,7 @@ def scaled_fabric(job: PaperJob, network: str) -> Fabric:
     return at_nic_rate(region_fabric("t", job, network_emulation(job, network)), job, RATE)
 
 
-@pytest.mark.parametrize("network", [*EMULATED_NETWORKS, "oversubscribed"])
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_sent_flows_last_as_long_as_tables_predict(job: PaperJob, network: str) -> None:
     """Compares the flows over the emulated wiring with the formula of the predicted tables."""
@@ -227,7 +221,7 @@ def test_rows_without_measurement_are_left_out(predicted: PaperResults) -> None:
 def test_summary_states_signed_error_and_lost_cells(predicted: PaperResults) -> None:
     measured = measurements(predicted, lambda _: 0.99, "mixtral-8x7b@400Gb/s")
     lines = list(summary_lines(emulated_tables(predicted, measured)))
-    assert "packets: completion error p50 -1.00%, p5 -1.00%, p95 -1.00% of 28 all-to-alls" in lines
+    assert "packets: completion error p50 -1.00%, p5 -1.00%, p95 -1.00% of 32 all-to-alls" in lines
     assert not measured.is_invalid
     broken = replace(measured, lost={Cell("mixtral-8x7b", "topoopt", RATE): "gone"})
     assert "1 cells ended in an error" in summary_lines(emulated_tables(predicted, broken))
@@ -249,6 +243,9 @@ def test_value_of_an_invalid_cell_is_not_used(predicted: PaperResults) -> None:
     assert broken.is_invalid
     assert len(broken.errors) == len(measured.errors) - 4
     text = "\n".join(text_lines(emulated))
+    assert "llama-moe on mixnet at 100Gb/s: invalid: late" in text
+    assert "deepseek-r1 on rail-optimised at 400Gb/s: pass" in text
+    assert "qwen-moe on oversubscribed at 400Gb/s: pass" in text
     assert f"1 of {len(broken.cells)} cells are invalid; {emulated.invalid_rows} rows" in text
     assert page(predicted, emulated)
 
@@ -286,7 +283,7 @@ def test_text_and_page_show_predicted_and_emulated_values(predicted: PaperResult
     [
         ("mixtral-9x9b", "--only: mixtral-9x9b on that .* is no cell; models: mixtral-8x22b, "),
         ("llama-moe@50Gb/s", "--only: llama-moe on that network at that rate is no cell"),
-        ("llama-moe/oversubscribed", "networks: fat-tree, oversubscribed, "),
+        ("llama-moe/no-tree", "networks: fat-tree, oversubscribed, "),
         ("llama-moe@fast", "--only: 'fast' is not a quantity"),
     ],
     ids=["model", "rate-without-prices", "network-of-another-model", "no-rate"],
@@ -297,9 +294,11 @@ def test_filter_without_cells_is_refused(predicted: PaperResults, text: str, mes
 
 
 def test_cells_cover_the_tables(predicted: PaperResults) -> None:
-    """Four models are on 6 networks, one on 5, one on the 3:1 tree, and three in production."""
+    """Five models are on 7 networks at 4 rates, and three in production."""
     cells = select_cells(predicted.evaluation)
-    assert len(cells) == len(set(cells)) == 16 * 6 + 4 * 5 + 4 + 3
+    assert len(cells) == len(set(cells)) == 5 * 7 * 4 + 3
+    chosen = ["deepseek-r1/rail-optimised@400Gb/s", "qwen-moe/oversubscribed@400Gb/s"]
+    assert len(select_cells(predicted.evaluation, list(map(CellFilter.parse, chosen)))) == 2
     assert step_count(cells, waits=True) == len(cells) + 6
     filtered = select_cells(predicted.evaluation, [CellFilter("qwen-moe", RATE)])
     assert {cell.job for cell in filtered} == {"qwen-moe", "qwen-moe in production"}
