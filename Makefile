@@ -103,6 +103,7 @@ systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
+	$(MAKE) results
 
 reference: setup-test
 	$(bin)/python -m tests.reference docs

@@ -1,6 +1,7 @@
 """Pages that show stored results, and the age of these: `python -m tests.stored_results [--write]`.
 
-With `--write`, the blocks of all pages are drawn from the files in `docs/results`. Then the results
+With `--write`, the blocks of all pages, and the pages of systems, are drawn from the files in
+`docs/results`. Then the results
 are listed that are older than what they measure: since their commit, other commits have touched the
 folders on which their figures depend. Age is no error.
 """
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults, filled
+from moefabric_studies.systems.page import page_text
+from moefabric_studies.systems.study import StoredStudy
 
 from moefabric.results.model import Provenance, read_run
 
@@ -27,12 +30,20 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def write_pages(root: Path, results: StoredResults) -> Iterator[Path]:
-    """Fill the blocks of all pages; yield those that changed."""
-    for page in pages(root):
-        text = page.read_text()
-        if (now := filled(text, page, results)) != text:
-            page.write_text(now)
+    """Fill the blocks of all pages, draw the pages of systems; yield those that changed."""
+    texts = {page: filled(page.read_text(), page, results) for page in pages(root)}
+    for study in sorted(root.glob("examples/systems/*.yaml")):
+        texts[root / f"docs/systems/{study.stem}.md"] = system_page(study, root)
+    for page, text in texts.items():
+        if page.read_text() != text:
+            page.write_text(text)
             yield page
+
+
+def system_page(study: Path, root: Path = ROOT) -> str:
+    """Return the page of a study's file as its stored result gives it."""
+    stored = StoredStudy.read(study, root / "docs/results")
+    return page_text(stored, study.relative_to(root))
 
 
 def age(source: Provenance, root: Path = ROOT) -> str:
