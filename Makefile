@@ -123,10 +123,8 @@ conformance: setup-all
 oracle: setup-run
 	packaging/oracle
 	mkdir -p out
-	[ -e out/prototype.json ] || [ "$$(id -u)" != 0 ] || \
-		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
-	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
-		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(bin)/moefabric oracle --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(MAKE) results
 
 RECONFIGURATIONS := 10000
 soak: setup-all
