@@ -1,11 +1,14 @@
 """Predictions on pages are those that the commands beside them print today."""
 
+import re
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
+from moefabric.ui.cli.main import main
 from tests.support.predictions import predicted_fabrics
 from tests.unit.docs.test_readme_figures import table, text_of
 
@@ -137,7 +140,9 @@ def test_guides_have_the_predicted_all_to_alls_of_deepseek() -> None:
     generated = predicted_fabrics(
         "beyond-paper-deepseek-r1", *DEEPSEEK, "gating={generator: deepseek-prefill}"
     )
-    mixnet, joint = (f"{recorded[name]['all_to_all_vs_eps']:.2f}" for name in ("mixnet", "joint"))
+    mixnet, joint = (
+        f"{recorded[name]['all_to_all_vs_eps']:.2f}" for name in ("mixnet", "mixnet-joint")
+    )
     page = text_of("docs/guides/models-and-gating.md")
     assert f"`mixnet` takes {mixnet} times as long" in page
     assert f"`joint` {joint} times" in page
@@ -145,3 +150,45 @@ def test_guides_have_the_predicted_all_to_alls_of_deepseek() -> None:
     assert f"and {mixnet} times with recorded loads" in gating
     again = f"{generated['mixnet']['all_to_all_vs_eps']:.2f}"
     assert f"takes {again} times the non-blocking EPS's with generated gating" in gating
+
+
+STATISTICS: Final = {
+    "busiest expert, to the mean": ["max over mean"],
+    "coefficient of variation": ["variation"],
+    "entropy": ["entropy"],
+    "distance of two ranks": ["row distance"],
+    "energy of rank 1": ["rank1 energy"],
+    "busiest pair, to the mean": ["pair max over mean"],
+    "correlation of layers": ["layer correlation"],
+    "distance of two steps": ["step distance"],
+    "correlation of steps 1 apart; 10 apart": ["lag1 correlation", "lag10 correlation"],
+}
+"""Rows of the page, and what the command calls them."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("column", range(5))
+def test_gating_has_the_statistics_that_its_commands_print(
+    column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/guides/gating.md").read_text()
+    commands = re.findall(r"^moefabric (trace generate .* --replicas \d+)$", page, re.MULTILINE)
+    monkeypatch.chdir(ROOT)
+    outcome = CliRunner().invoke(main, commands[column].split())
+    assert outcome.exit_code == 0, outcome.output
+    printed = {
+        name.strip(): [float(number) for number in (recorded, least, greatest)]
+        for name, recorded, _, least, greatest in re.findall(
+            r"^([a-z].*?) {2,}([-\d.]+) +([-\d.]+) +([-\d.]+) +([-\d.]+)$",
+            outcome.output,
+            re.MULTILINE,
+        )
+        if recorded != "-"
+    }
+    for statistic, *cells in rows_of("docs/guides/gating.md", "statistic"):
+        parts = cells[column].split("; ") if cells[column] else []
+        for name, part in zip(STATISTICS[statistic], parts, strict=bool(parts)):
+            shown = re.findall(r"-?\d+\.\d+", part)
+            for text, value in zip(shown, printed[name], strict=True):
+                digits = len(text.partition(".")[2])
+                assert float(text) == pytest.approx(value, abs=0.51 * 10**-digits), (name, part)
