@@ -103,6 +103,7 @@ systems: setup-training
 	mkdir -p out
 	$(bin)/moefabric system $(wildcard examples/systems/*.yaml) --json out/systems.json --pages docs/systems --store docs/results || \
 		{ [ $$? = 3 ] && echo "some runs are invalid: the pages in docs/systems name them, with reasons"; }
+	$(MAKE) results
 
 reference: setup-test
 	$(bin)/python -m tests.reference docs
@@ -122,10 +123,8 @@ conformance: setup-all
 oracle: setup-run
 	packaging/oracle
 	mkdir -p out
-	[ -e out/prototype.json ] || [ "$$(id -u)" != 0 ] || \
-		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
-	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
-		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(bin)/moefabric oracle --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(MAKE) results
 
 RECONFIGURATIONS := 10000
 soak: setup-all
