@@ -4,7 +4,7 @@
 # make paper-emulated  measures one region of each job on each network with packets, 143 cells: out/paper-emulated.json, .html
 # make frontier        predicts cost and speed of fabrics with forwarding, 5 minutes: docs/frontier.md, out/frontier.json
 # make frontier-emulated   measures its corner points with packets, 3 minutes: docs/results/forwarding-*.json
-# make results         draws blocks of pages from docs/results, judges their claims of other systems again, and lists results that are older than what they measure
+# make results         draws blocks and pages from docs/results, and lists results that are older than what they measure
 # make picture         runs the prototype, and draws README's picture of its report and its stored result
 # make test            installs what it needs, and runs checks and tests, in 10 minutes on two cores
 # make test-all        the same with the tests that need PyTorch, Ray, Chromium and Docker, and all commands of the guides
@@ -123,10 +123,8 @@ conformance: setup-all
 oracle: setup-run
 	packaging/oracle
 	mkdir -p out
-	[ -e out/prototype.json ] || [ "$$(id -u)" != 0 ] || \
-		$(bin)/moefabric run examples/prototype.yaml --json out/prototype.json || [ $$? = 3 ]
-	run=$$([ ! -e out/prototype.json ] || echo --run out/prototype.json); \
-		$(bin)/moefabric oracle $$run --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(bin)/moefabric oracle --json out/oracle.json --page docs/truth.md --store docs/results/truth.csv
+	$(MAKE) results
 
 RECONFIGURATIONS := 10000
 soak: setup-all

@@ -1,9 +1,9 @@
 """Pages that show stored results, and the age of these: `python -m tests.stored_results [--write]`.
 
-With `--write`, the blocks of all pages are drawn from the files in `docs/results`, and the claims
-of other systems are judged and drawn again. Then the results are listed that are older than what
-they measure: since their commit, other commits have touched the folders on which their figures
-depend. Age is no error.
+With `--write`, the blocks of all pages, the pages of systems and that of other simulators are drawn
+from the files in `docs/results`. Then the results are listed that are older than what they measure:
+since their commit, other commits have touched the folders on which their figures depend. Age is no
+error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from moefabric_studies.oracle.page import text as simulators_text
+from moefabric_studies.oracle.results import OracleTables
 from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults, filled
-from moefabric_studies.systems.stored_claims import redraw
+from moefabric_studies.systems.page import page_text
+from moefabric_studies.systems.study import StoredStudy
 
 from moefabric.results.model import Provenance, read_run
 
@@ -29,20 +32,27 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def write_pages(root: Path, results: StoredResults) -> Iterator[Path]:
-    """Fill the blocks of all pages; yield those that changed."""
-    for page in pages(root):
-        text = page.read_text()
-        if (now := filled(text, page, results)) != text:
-            page.write_text(now)
+    """Fill the blocks of all pages, draw the pages of studies; yield those that changed."""
+    texts = {page: filled(page.read_text(), page, results) for page in pages(root)}
+    for study in sorted(root.glob("examples/systems/*.yaml")):
+        texts[root / f"docs/systems/{study.stem}.md"] = system_page(study, root)
+    if (tables := root / "docs/results/truth.csv").exists():
+        texts[root / "docs/truth.md"] = simulators_page(tables, results)
+    for page, text in texts.items():
+        if page.read_text() != text:
+            page.write_text(text)
             yield page
 
 
-def write_claims(root: Path) -> Iterator[Path]:
-    """Judge the stored claims of other systems again; yield the pages that changed."""
-    for file in sorted(root.glob("examples/systems/*.yaml")):
-        page = root / f"docs/systems/{file.stem}.md"
-        if redraw(file, root / f"docs/results/systems/{file.stem}.json", page):
-            yield page
+def system_page(study: Path, root: Path = ROOT) -> str:
+    """Return the page of a study's file as its stored result gives it."""
+    stored = StoredStudy.read(study, root / "docs/results")
+    return page_text(stored, study.relative_to(root))
+
+
+def simulators_page(tables: Path, results: StoredResults) -> str:
+    """Return the page of other simulators as its stored tables give it."""
+    return filled(simulators_text(OracleTables.read(tables)), ROOT / "docs/truth.md", results)
 
 
 def age(source: Provenance, root: Path = ROOT) -> str:
@@ -97,7 +107,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 def main() -> int:
     """Carry out the command line; return the exit status."""
     if "--write" in sys.argv[1:]:
-        for page in (*write_claims(ROOT), *write_pages(ROOT, StoredResults(RESULTS))):
+        for page in write_pages(ROOT, StoredResults(RESULTS)):
             print(f"wrote {page.relative_to(ROOT)}")
     old = ages()
     for name, text in old.items():

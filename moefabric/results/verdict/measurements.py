@@ -88,12 +88,11 @@ class Errors(ResultPart):
         """The error of the greatest magnitude."""
         return max(self.named, key=lambda one: abs(one.error), default=None)
 
-    @property
-    def outlier_share(self) -> float:
-        """The error above which a sample is an outlier."""
+    def outlier_share(self, least: float = OUTLIER) -> float:
+        """Return the error above which a sample is an outlier: `least`, or more by their spread."""
         center = float(np.median(self.signed))
         deviation = _NORMAL_DEVIATION * float(np.median(np.abs(self.signed - center)))
-        return max(OUTLIER, abs(center) + OUTLIER_DEVIATIONS * deviation)
+        return max(least, abs(center) + OUTLIER_DEVIATIONS * deviation)
 
     def outliers(self, share: float) -> list[LabelledError]:
         """Return the greatest outliers, greatest first; reasons name no more."""

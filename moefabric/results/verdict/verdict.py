@@ -19,6 +19,8 @@ from moefabric.results.verdict.reasons import (
     GROSS_OUTLIER,
     GROSS_SHARE,
     MOST_NAMES,
+    OUTLIER,
+    TCP_OUTLIER,
     UNSCALED,
     LabelledError,
     Reason,
@@ -120,14 +122,14 @@ def _timing(
         (reasons.BIAS, abs(summary.p50)),
     ):
         yield from reason.judge(value, paced=paced, kind=kind, place=place, median=summary.p50)
-    yield from _outliers(errors, f"{kind} times")
+    yield from _outliers(errors, f"{kind} times", OUTLIER if paced else TCP_OUTLIER)
 
 
-def _outliers(errors: Errors, kind: str) -> Iterator[RunFinding]:
+def _outliers(errors: Errors, kind: str, least: float = OUTLIER) -> Iterator[RunFinding]:
     """Yield the finding on single samples that are far off, however good the others are."""
     if not errors.values:
         return
-    share, count = errors.outlier_share, len(errors.values)
+    share, count = errors.outlier_share(least), len(errors.values)
     outliers = int(np.count_nonzero((errors.signed > share) | (errors.signed < least_error(share))))
     gross = int(np.count_nonzero(errors.signed > GROSS_OUTLIER))
     many = gross > 1 and gross > GROSS_SHARE * count

@@ -14,7 +14,6 @@ from moefabric_studies.commands.examples import examples_folder
 )
 @click.option("--ns3", "ns3_python", type=FILE, help="Python that has ns-3.")
 @click.option("--simgrid", "simgrid_python", type=FILE, help="Python that has SimGrid.")
-@click.option("--run", type=FILE, help="JSON of a run of prototype.yaml, to be set beside.")
 @click.option("--json", "json_file", type=FILE, help="Write the results as JSON.")
 @click.option("--page", type=FILE, help="Write the page, in Markdown, with its pictures beside it.")
 @click.option(
@@ -24,12 +23,11 @@ from moefabric_studies.commands.examples import examples_folder
 )
 @click.option("--resume", is_flag=True, help="Go on where the run of this --json file was stopped.")
 @click.option("--results", type=FILE, help="Take the results of an earlier run; simulate nothing.")
-@click.option("--store", type=FILE, help="Write when each all-to-all ended as CSV, to be kept.")
+@click.option("--store", type=FILE, help="Write the tables of the page as CSV, to be kept.")
 def oracle(
     folder: Path,
     ns3_python: Path | None,
     simgrid_python: Path | None,
-    run: Path | None,
     json_file: Path | None,
     page: Path | None,
     mixnet: Path | None,
@@ -41,13 +39,12 @@ def oracle(
     if mixnet:
         _write_mixnet(mixnet, folder)
         return
-    from moefabric.api.results import Provenance
     from moefabric.api.units import finished_units
     from moefabric_studies.oracle import processes
     from moefabric_studies.oracle.page import pictures, text
     from moefabric_studies.oracle.results import OracleResults
-    from moefabric_studies.oracle.study import Study, compare, emulated_results
-    from moefabric_studies.raw_tables import source_of, table_text
+    from moefabric_studies.oracle.study import Study, compare
+    from moefabric_studies.raw_tables import source_of
 
     check_writable(json_file, page, store)
     if results:
@@ -68,15 +65,14 @@ def oracle(
             outcome = compare(study, ns3, simgrid, reporter, units)
             outcome = outcome.model_copy(update={"provenance": source})
             write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
-    if run:
-        outcome = outcome.model_copy(update={"emulated": emulated_results(run)})
     write_output(json_file, outcome.model_dump_json(indent=1) + "\n")
+    tables = outcome.tables
     if store:
-        write_output(store, table_text(outcome.provenance or Provenance(), outcome.rows))
+        tables.write(store)
     if page:
-        for name, picture in pictures(outcome).items():
+        for name, picture in pictures(tables).items():
             write_output(page.with_name(name), picture)
-    write_output(page or Path("-"), text(outcome))
+    write_output(page or Path("-"), text(tables))
 
 
 def _write_mixnet(page: Path, folder: Path) -> None:

@@ -10,7 +10,6 @@ from moefabric.api.charts import (
     Axis,
     Box,
     Dot,
-    Line,
     Mark,
     Panel,
     Rule,
@@ -26,7 +25,7 @@ from moefabric_studies.oracle.results import (
     LONGER,
     ORDER_MARGIN,
     CaseResult,
-    OracleResults,
+    OracleTables,
     common_transports,
     ordered_pairs,
     quantile,
@@ -57,17 +56,16 @@ _ROW: Final = 40.0
 """Height of a row of points."""
 
 
-def pictures(results: OracleResults) -> dict[str, str]:
+def pictures(results: OracleTables) -> dict[str, str]:
     """Return the pictures of the page by file name."""
     return {
         "truth-completion.svg": completion_strips(results),
-        "truth-flows.svg": flow_error_curves(results),
         **{f"truth-{group}.svg": fabric_columns(results, group) for group in _GROUPS},
         "truth-first.svg": fabric_columns(results, _FIRST),
     }
 
 
-def text(results: OracleResults) -> str:
+def text(results: OracleTables) -> str:
     """Return the page in Markdown."""
     compared = [case for case in results.cases if case.group in _GROUPS]
     spread = [case for case in compared if _FEWER not in case.fabric]
@@ -76,7 +74,6 @@ def text(results: OracleResults) -> str:
     return page_of(
         "oracle/truth.md.j2",
         results=results,
-        minutes=f"{results.wall_s / 60:.0f} minutes",
         margin=_percent(ORDER_MARGIN),
         gain_margin=_percent(_GAIN_MARGIN),
         survival=list(_survival(results, compared, spread)),
@@ -91,7 +88,6 @@ def text(results: OracleResults) -> str:
         forwarding_order=list(_order(common_transports(forwarding), forwarding)),
         forwarding_slowdowns=list(_forwarding_slowdowns(forwarding)),
         groups=_GROUPS,
-        emulated=list(_emulated(results)) if results.emulated else [],
         flows=list(_flows(results)),
         sharing=list(_sharing(results)),
         golden=list(_golden()),
@@ -104,7 +100,7 @@ def _percent(share: float) -> str:
 
 
 def _survival(
-    results: OracleResults, compared: Sequence[CaseResult], spread: Sequence[CaseResult]
+    results: OracleTables, compared: Sequence[CaseResult], spread: Sequence[CaseResult]
 ) -> Iterator[Row]:
     """Yield each conclusion of the model, and whether it holds under each transport."""
     yield "conclusion of the model", *results.transports
@@ -143,14 +139,14 @@ def _order(transports: Sequence[str], cases: Sequence[CaseResult]) -> Iterator[R
         yield transport, len(pairs), len(pairs) - len(reverse), named or "none"
 
 
-def _gains(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator[Row]:
+def _gains(results: OracleTables, cases: Sequence[CaseResult]) -> Iterator[Row]:
     yield "", "demands", "model", *results.transports
     for name, count, speed_ups in _gained(results, cases):
         yield name, count, *map(_range, speed_ups)
 
 
 def _gained(
-    results: OracleResults, cases: Sequence[CaseResult]
+    results: OracleTables, cases: Sequence[CaseResult]
 ) -> Iterator[tuple[str, int, list[list[float]]]]:
     """Yield name, number of demands, and speed-ups in the model and under each transport."""
     for name, slow, fast in _GAINS:
@@ -165,7 +161,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def _dark(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator[Row]:
+def _dark(results: OracleTables, cases: Sequence[CaseResult]) -> Iterator[Row]:
     yield "", "model", *results.transports
     for case in cases:
         dark = case.fabric == INTO_THE_DARK
@@ -210,7 +206,7 @@ def _milliseconds(seconds: float | None) -> str:
     return _ENDLESS if seconds is None else f"{seconds * 1e3:.2f}"
 
 
-def _completion(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator[Row]:
+def _completion(results: OracleTables, cases: Sequence[CaseResult]) -> Iterator[Row]:
     yield "transport", "all-to-alls", "p5", "median", "p95", "packets lost", _ENDLESS
     for transport in results.transports:
         errors = [e for case in cases if (e := case.error(transport)) is not None]
@@ -221,7 +217,7 @@ def _completion(results: OracleResults, cases: Sequence[CaseResult]) -> Iterator
     yield name, len(cases), *_quantiles(alone), "", ""
 
 
-def _longer(results: OracleResults) -> Iterator[Row]:
+def _longer(results: OracleTables) -> Iterator[Row]:
     """Yield completion time over the model's for the prototype's dispatch at two lengths."""
     yield "", *results.transports
     longer = results.of_group(LONGER)
@@ -247,38 +243,19 @@ def _quantiles(errors: Sequence[float]) -> tuple[str, ...]:
     return tuple(deviation(quantile(errors, share)) for share in (0.05, 0.5, 0.95))
 
 
-def _emulated(results: OracleResults) -> Iterator[Row]:
-    columns = "fabric", "verdict", "all-to-alls", "error p5", "median", "p95"
-    yield *columns, "relative to `eps`: model", "emulated", *results.transports
-    base = next(r for r in results.emulated if r.fabric == "eps")
-    for result in results.emulated:
-        pairs = ((result.planned_s, base.planned_s), (result.measured_s, base.measured_s))
-        relative = [f"{median(fabric_s) / median(base_s):.2f}" for fabric_s, base_s in pairs]
-        if result.is_invalid or base.is_invalid:
-            relative[1] = MISSING
-        cases = results.of_group("prototype")
-        packets = (_range(ratios(cases, result.fabric, "eps", t)) for t in results.transports)
-        count = len(result.measured_s)
-        errors = () if result.is_invalid else result.errors
-        yield result.fabric, result.verdict, count, *_quantiles(errors), *relative, *packets
-
-
-def _flows(results: OracleResults) -> Iterator[Row]:
+def _flows(results: OracleTables) -> Iterator[Row]:
     yield "transport", "flows", "p5", "median", "p95", "within 10 %"
-    cases = [case for case in results.cases if case.fabric != INTO_THE_DARK]
-    for transport in results.transports:
-        errors = [error for case in cases for error in case.flow_errors(transport)]
-        near = sum(abs(error) <= 0.1 for error in errors) / max(1, len(errors))
-        yield transport, f"{len(errors):,}", *_quantiles(errors), _percent(near)
+    for one in results.flows:
+        errors = map(deviation, (one.p5, one.median, one.p95))
+        yield one.transport, f"{one.flows:,}", *errors, _percent(one.near)
 
 
-def _sharing(results: OracleResults) -> Iterator[Row]:
+def _sharing(results: OracleTables) -> Iterator[Row]:
     yield "scenario", "steps", "flows", "last flow", "in SimGrid", "errors of flows, range"
-    for shared in results.sharing:
-        errors, ours, theirs = shared.errors, max(shared.max_min_s), max(shared.simgrid_s)
-        spread = f"{min(errors):+.1e} to {max(errors):+.1e}"
-        times = f"{ours:.6f} s", f"{theirs:.6f} s"
-        yield shared.name, shared.steps, f"{len(errors):,}", *times, spread
+    for one in results.sharing:
+        spread = f"{one.least:+.1e} to {one.largest:+.1e}"
+        times = f"{one.max_min_s:.5g} s", f"{one.simgrid_s:.5g} s"
+        yield one.name, one.steps, f"{one.flows:,}", *times, spread
 
 
 def _golden() -> Iterator[Row]:
@@ -291,7 +268,7 @@ def _golden() -> Iterator[Row]:
         yield golden.simulator, golden.case, *times, error, count or MISSING, spread
 
 
-def completion_strips(results: OracleResults) -> str:
+def completion_strips(results: OracleTables) -> str:
     """Draw the completion time of each case, relative to the model's, a row for each transport."""
     cases = [case for case in results.cases if case.fabric != INTO_THE_DARK]
     rows: list[tuple[str, str, list[tuple[float, str]]]] = [
@@ -324,7 +301,7 @@ def _relative(
     return rows
 
 
-def fabric_columns(results: OracleResults, group: str) -> str:
+def fabric_columns(results: OracleTables, group: str) -> str:
     """Draw an experiment's completion times by fabric, the mean of its demands, in milliseconds.
 
     The model has no time for flows that start on dark circuits.
@@ -357,18 +334,3 @@ def _mean_ms(cases: Sequence[CaseResult], transport: str | None) -> float | None
     seconds = [case.last_s(transport) if transport else case.predicted_s for case in cases]
     known = [value for value in seconds if value is not None]
     return 1e3 * sum(known) / len(known) if len(known) == len(seconds) else None
-
-
-def flow_error_curves(results: OracleResults) -> str:
-    """Draw the distribution of the max-min simulation's error for single flows, per transport."""
-    cases = [case for case in results.cases if case.fabric != INTO_THE_DARK]
-    marks: list[Mark] = [Rule("reference", x=0.0)]
-    for n, transport in enumerate(results.transports):
-        errors = sorted(e for case in cases for e in case.flow_errors(transport))
-        steps = [(min(1.0, error), (k + 1) / len(errors)) for k, error in enumerate(errors)]
-        marks.append(Line(steps, f"curve c{n}"))
-    across = Axis(-1.0, 1.0, {tick / 2: f"{tick / 2:+.0%}" for tick in range(-2, 3)})
-    panel = Panel(across, Axis(ticks={n / 4: f"{n / 4:.0%}" for n in range(5)}), marks, 210)
-    title = "Error of the max-min simulation for single flows, cumulative share of the flows"
-    legend = [(f"t{n}", name) for n, name in enumerate(results.transports)]
-    return document_picture(title, [panel], legend=legend)

@@ -1,12 +1,15 @@
 """Results of the comparison with other simulators, as JSON and as figures derived from them."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
-from typing import Final
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from moefabric.api.results import Provenance, Verdict
+from moefabric.api.commands import write_output
+from moefabric.api.results import Provenance
+from moefabric_studies.raw_tables import read_table, table_text
 
 ORDER_MARGIN: Final = 0.02
 """Fabrics whose predicted times differ by less than this have no predicted order."""
@@ -19,6 +22,9 @@ PACED: Final = "paced"
 """Name of the transport whose flows keep to their rates."""
 INTO_THE_DARK: Final = "into the dark"
 """Name of the case whose flows start on dark circuits."""
+_NEAR: Final = 0.1
+_COLUMNS: Final = "group", "demand", "fabric", "factor", "predicted_s"
+"""Stored attributes of a case."""
 
 
 class _Part(BaseModel):
@@ -118,28 +124,126 @@ class SharingResult(_Part):
         return [model_s / simgrid_s - 1 for model_s, simgrid_s in pairs]
 
 
-class EmulatedResult(_Part):
-    """The all-to-alls of an emulated fabric."""
+class FlowErrors(_Part):
+    """Errors of the max-min simulation for the single flows of all cases under a transport."""
 
-    fabric: str
-    """The fabric."""
-    verdict: str
-    """Verdict of the run on it."""
-    measured_s: tuple[float, ...]
-    """From the first byte sent to the last byte received, in model seconds."""
-    planned_s: tuple[float, ...]
-    """The model's completion times."""
+    transport: str
+    """Name of the transport."""
+    flows: int
+    """Flows that ended."""
+    p5: float
+    median: float
+    p95: float
+    near: float
+    """Share of the flows whose error is at most 10 %."""
+
+    @classmethod
+    def of(cls, cases: Sequence[CaseResult], transport: str) -> Self:
+        """Return the errors of all cases whose flows start on lit circuits."""
+        lit = [case for case in cases if case.fabric != INTO_THE_DARK]
+        errors = [error for case in lit for error in case.flow_errors(transport)]
+        p5, median, p95 = (quantile(errors, share) for share in (0.05, 0.5, 0.95))
+        near = sum(abs(error) <= _NEAR for error in errors) / len(errors)
+        return cls(transport=transport, flows=len(errors), p5=p5, median=median, p95=p95, near=near)
+
+
+class SharingErrors(_Part):
+    """Errors of the max-min simulation for the flows of a scenario in SimGrid."""
+
+    name: str
+    """Name of the scenario."""
+    steps: int
+    """Steps with dependencies between them."""
+    flows: int
+    max_min_s: float
+    """When the last flow ends in the model."""
+    simgrid_s: float
+    """When the last flow ends in SimGrid."""
+    least: float
+    """Least error of a flow."""
+    largest: float
+    """Largest error of a flow."""
+
+    @classmethod
+    def of(cls, shared: SharingResult) -> Self:
+        """Return the errors of a scenario."""
+        errors, last, theirs = shared.errors, max(shared.max_min_s), max(shared.simgrid_s)
+        return cls(
+            name=shared.name, steps=shared.steps, flows=len(errors), max_min_s=last,
+            simgrid_s=theirs, least=min(errors), largest=max(errors),
+        )  # fmt: skip
+
+
+class OracleTables(_Part):
+    """What the page shows, and what is stored: each case's last flow, and errors of flows."""
+
+    cases: tuple[CaseResult, ...]
+    """All-to-alls in ns-3. Read from a file, each has one byte and one flow, the last one."""
+    flows: tuple[FlowErrors, ...]
+    """Errors of single flows, per transport."""
+    sharing: tuple[SharingErrors, ...]
+    """Scenarios in SimGrid."""
+    provenance: Provenance
+    """Source of the model's figures, the experiments, and the simulators."""
 
     @property
-    def is_invalid(self) -> bool:
-        """True if the measurements can't be trusted, so that tables don't show them."""
-        return self.verdict == Verdict.INVALID
+    def transports(self) -> tuple[str, ...]:
+        """Names of the transports of every case."""
+        return common_transports(self.cases)
 
-    @property
-    def errors(self) -> list[float]:
-        """The model's error for each all-to-all."""
-        pairs = zip(self.planned_s, self.measured_s, strict=True)
-        return [planned / measured - 1 for planned, measured in pairs]
+    def of_group(self, group: str) -> list[CaseResult]:
+        """Return the cases of an experiment."""
+        return [case for case in self.cases if case.group == group]
+
+    def write(self, file: Path) -> None:
+        """Write a CSV of the cases, and beside it those of flows and of SimGrid's scenarios."""
+        rows = [
+            {
+                **{name: getattr(case, name) for name in _COLUMNS},
+                "forwarded": case.forwarded_bytes / case.bytes,
+                "max_min_s": max(case.max_min_s),
+                "alone_s": max(case.alone_s),
+                "transport": run.transport,
+                "last_s": run.last_s,
+                "sent": run.sent_packets,
+                "lost": run.lost_packets,
+            }
+            for case in self.cases
+            for run in case.packets
+        ]
+        others = (one.model_dump() for one in self.flows), (s.model_dump() for s in self.sharing)
+        for path, table in zip(_files(file), (rows, *map(list, others)), strict=True):
+            write_output(path, table_text(self.provenance, table))
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return the tables that were written."""
+        (source, rows), (_, flows), (_, sharing) = map(read_table, _files(file))
+        cases = []
+        for key, of_case in groupby(rows, lambda row: {name: row[name] for name in _COLUMNS}):
+            runs = list(of_case)
+            document: dict[str, Any] = {**key, "forwarded_bytes": runs[0]["forwarded"], "bytes": 1}
+            last = {name: [runs[0][name]] for name in ("max_min_s", "alone_s")}
+            packets = [
+                {
+                    "transport": run["transport"],
+                    "ends_s": [run["last_s"] or None],
+                    "sent_packets": run["sent"],
+                    "lost_packets": run["lost"],
+                    "wall_s": 0,
+                }
+                for run in runs
+            ]
+            cases.append({**document, **last, "paced_s": [], "packets": packets})
+        return cls.model_validate(
+            {"cases": cases, "flows": flows, "sharing": sharing, "provenance": source}
+        )
+
+
+def _files(file: Path) -> tuple[Path, Path, Path]:
+    names = "", "-flows", "-simgrid"
+    cases, flows, sharing = (file.with_stem(f"{file.stem}{name}") for name in names)
+    return cases, flows, sharing
 
 
 class OracleResults(_Part):
@@ -155,34 +259,20 @@ class OracleResults(_Part):
     """All-to-alls in ns-3."""
     sharing: tuple[SharingResult, ...]
     """Scenarios in SimGrid."""
-    emulated: tuple[EmulatedResult, ...] = ()
-    """Fabrics of the prototype as emulated; empty if no run was given."""
     provenance: Provenance | None = None
     """Source of the model's figures, and the experiments."""
 
     @property
-    def transports(self) -> tuple[str, ...]:
-        """Names of the transports of every case."""
-        return common_transports(self.cases)
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        """When the last flow of each case ended, in the model and under each transport."""
-        columns = (
-            "group", "demand", "fabric", "factor", "predicted_s", "max_min_s",
-            "transport", "last_s", "sent", "lost",
-        )  # fmt: skip
-        rows = (
-            (case.group, case.demand, case.fabric, case.factor, case.predicted_s,
-             max(case.max_min_s), run.transport, run.last_s, run.sent_packets, run.lost_packets)
-            for case in self.cases
-            for run in case.packets
-        )  # fmt: skip
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-    def of_group(self, group: str) -> list[CaseResult]:
-        """Return the cases of an experiment."""
-        return [case for case in self.cases if case.group == group]
+    def tables(self) -> OracleTables:
+        """What of these results is shown and stored."""
+        versions = f"ns-3 {self.ns3} and SimGrid {self.simgrid}"
+        remark = f"{versions} took {self.wall_s / 60:.0f} min"
+        return OracleTables(
+            cases=self.cases,
+            flows=tuple(FlowErrors.of(self.cases, t) for t in common_transports(self.cases)),
+            sharing=tuple(map(SharingErrors.of, self.sharing)),
+            provenance=(self.provenance or Provenance()).model_copy(update={"remark": remark}),
+        )
 
 
 def common_transports(cases: Sequence[CaseResult]) -> tuple[str, ...]:

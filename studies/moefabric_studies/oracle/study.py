@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from moefabric import UnsupportedError
-from moefabric.api.results import ProgressReporter, read_run
+from moefabric.api.results import ProgressReporter
 from moefabric.api.units import Units
 from moefabric_studies.oracle import results
 from moefabric_studies.oracle.cases import Case, cases, sharing_cases
@@ -125,26 +125,6 @@ def _simulated(
 
 def _digest(document: Mapping[str, Any]) -> str:
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def emulated_results(file: Path) -> tuple[results.EmulatedResult, ...]:
-    """Return the all-to-alls of each fabric of an emulated run.
-
-    Args:
-        file: JSON of the run.
-    """
-    cases = []
-    for result in read_run(file).results:
-        known = [c for c in result.collectives if c.planned_s is not None]
-        cases.append(
-            results.EmulatedResult(
-                fabric=result.fabric,
-                verdict=str(result.fidelity.verdict),
-                measured_s=tuple(c.measured_s for c in known),
-                planned_s=tuple(c.planned_s for c in known if c.planned_s is not None),
-            )
-        )
-    return tuple(cases)
 
 
 def _transports(case: Case) -> tuple[Transport, ...]:

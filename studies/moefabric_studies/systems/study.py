@@ -3,6 +3,7 @@
 Bands of claims are fixed before anything is measured; verdicts follow from them.
 """
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -462,44 +463,6 @@ class StudyResult:
         }
 
 
-_MOST_SAMPLES: Final = 100
-"""Samples of a claim that are stored."""
-
-
-def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -> str:
-    """Return the claims of a study with their samples and verdicts, as small as a stored result.
-
-    Args:
-        path: The study's file.
-        settings: Changes to the file.
-    """
-    source = provenance_of(path, settings, "system")
-    machine = {"cores": os.cpu_count(), "kernel": platform.release()}
-    started = datetime.now(UTC) - timedelta(seconds=result.seconds)
-    return stored_lines(
-        {
-            "system": result.spec.system,
-            "manifest": {
-                **machine,
-                "started": started.isoformat(timespec="seconds"),
-                "provenance": source.to_json(),
-            },
-            "claims": stored_claims(result),
-            "runs": [{"fabric": run.name, "verdict": run.verdict} for run in result.run_verdicts],
-        }
-    )
-
-
-def stored_claims(result: StudyResult) -> list[dict[str, Any]]:
-    """Return what a stored result keeps of each claim, as JSON types."""
-    names = "id", "value", "verdict", "runs_verdict", "note"
-    documents = [claim.to_json() for claim in result.claims]
-    return [
-        {**{name: one[name] for name in names}, "samples": one["samples"][:_MOST_SAMPLES]}
-        for one in documents
-    ]
-
-
 def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Study, Any]:
     """Return a study's file, the code that measures it, and its setup.
 
@@ -553,3 +516,108 @@ def run_study(
     if store is not None:
         write_output(store / f"systems/{spec.system}.json", stored_text(result, path, settings))
     return result
+
+
+_MOST_SAMPLES: Final = 100
+"""Samples of a claim that are stored."""
+
+
+def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -> str:
+    """Return what the page of a study shows, as small as a stored result.
+
+    Args:
+        result: The study's result.
+        path: The study's file.
+        settings: Changes to the file.
+    """
+    source = provenance_of(path, settings, "system")
+    started = datetime.now(UTC) - timedelta(seconds=result.seconds)
+    manifest = {
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "started": started.isoformat(timespec="seconds"),
+        "provenance": source.to_json(),
+    }
+    whole, names = result.to_json(), ("id", "value", "verdict", "runs_verdict", "note")
+    claims = [
+        {**{name: claim[name] for name in names}, "samples": claim["samples"][:_MOST_SAMPLES]}
+        for claim in whole["claims"]
+    ]
+    shown = ("title", "header", "rows", "note")
+    return stored_lines(
+        {
+            "system": result.spec.system,
+            "manifest": manifest,
+            "seconds": round(result.seconds),
+            "claims": claims,
+            "grids": [{name: grid[name] for name in shown} for grid in whole["grids"]],
+            "pictures": [
+                {"name": name, "caption": result.outcome.captions.get(name, name)}
+                for name in result.outcome.pictures
+            ],
+            "runs": whole["runs"],
+            "origins": result.origins,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class StoredStudy(StudyResult):
+    """A study's result from its stored parts, whose pictures have no content.
+
+    Attributes:
+        stored: The stored document.
+    """
+
+    stored: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path, store: Path) -> "StoredStudy":
+        """Return the stored result of a study's file.
+
+        Args:
+            path: The study's file.
+            store: Folder of stored results.
+
+        Raises:
+            SpecError: If the file is wrong, or a claim of it isn't stored.
+        """
+        spec = plugins.validate(StudySpec, plugins.read_yaml(path), path)
+        file = store / f"systems/{spec.system}.json"
+        stored = json.loads(file.read_text())
+        known = {claim["id"] for claim in stored["claims"]}
+        if missing := [claim.id for claim in spec.claims if claim.id not in known]:
+            command = f"moefabric system {path} --store {store}"
+            raise SpecError([(str(file), f"lacks {', '.join(missing)}: run {command}")])
+        grids = [
+            Grid("", one["title"], "", one["header"], one["rows"], one.get("note", ""))
+            for one in stored.get("grids", ())
+        ]
+        captions = {one["name"]: one["caption"] for one in stored.get("pictures", ())}
+        outcome = Outcome({}, dict.fromkeys(captions, ""), captions, grids)
+        return cls(spec, outcome, stored["seconds"], stored)
+
+    @property
+    def claims(self) -> list[JudgedClaim]:
+        """The claims with their stored values."""
+        stored = {claim["id"]: claim for claim in self.stored["claims"]}
+        return [_stored_claim(spec, stored[spec.id]) for spec in self.spec.claims]
+
+    @property
+    def run_verdicts(self) -> list[RunVerdict]:
+        """Stored verdict of each fabric that was emulated."""
+        return [
+            RunVerdict(one["fabric"], Verdict(one["verdict"]), one.get("reasons", ()))
+            for one in self.stored.get("runs", ())
+        ]
+
+    @property
+    def origins(self) -> list[str]:
+        """Stored remarks on the origin of runs."""
+        return list(self.stored.get("origins", ()))
+
+
+def _stored_claim(spec: ClaimSpec, stored: Mapping[str, Any]) -> JudgedClaim:
+    value = Measure(stored.get("value"), tuple(stored.get("samples", ())), stored.get("note", ""))
+    trust = stored.get("runs_verdict")
+    return JudgedClaim(spec, value, [RunVerdict("", Verdict(trust))] if trust else [])

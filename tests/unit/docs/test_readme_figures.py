@@ -4,14 +4,12 @@ import csv
 import json
 import math
 import re
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from moefabric_studies.paper.frontier.results import geometric_mean
 from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults
@@ -19,8 +17,8 @@ from moefabric_studies.result_blocks import StoredResults
 from moefabric.config.loader import load_experiment
 from moefabric.core.network_cost import FIBRE_USD, PRICES, NetworkInventory, network_usd
 from moefabric.report.summary import summaries
-from moefabric.ui.cli.main import main
 from tests.sabotage.faults import SABOTAGE
+from tests.support.predictions import predicted_fabrics
 
 ROOT: Final = Path(__file__).parents[3]
 STORED: Final = StoredResults(ROOT / "docs/results")
@@ -263,32 +261,16 @@ def test_readme_has_the_gain_with_servers_in_the_dollar() -> None:
     assert f"the mesh of the run below has {gain:.2f} times the EPS's" in text_of("README.md")
 
 
-@cache
 def predicted(example: str, *changes: str) -> dict[str, tuple[float, str, int]]:
     """Return the predicted iteration, performance per dollar as text, and moves of each fabric."""
-    settings = [part for change in changes for part in ("--set", change)]
-    path = str(ROOT / f"examples/{example}.yaml")
-    outcome = CliRunner().invoke(main, ["predict", path, "--json", *settings])
-    assert outcome.exit_code == 0, outcome.output
     return {
-        one["fabric"]: (
+        name: (
             one["iteration_s"],
             f"{one['cost']['perf_per_dollar_vs_eps']:.2f}",
             one["reconfigurations"],
         )
-        for one in json.loads(outcome.output)["fabrics"]
+        for name, one in predicted_fabrics(example, *changes).items()
     }
-
-
-def test_readme_has_the_predicted_performance_per_dollar_of_its_examples() -> None:
-    readme = text_of("README.md")
-    prototype, training = predicted("prototype"), predicted("training")
-    static, mixnet = prototype["static"][1], prototype["mixnet"][1]
-    dollars = f"{static} times the performance per dollar of the EPS, `mixnet` {mixnet} times"
-    assert dollars in readme
-    static, mixnet = training["static"][1], training["mixnet"][1]
-    moves = f"Where circuits move {training['mixnet'][2]} times"
-    assert f"{moves}, `mixnet` has {mixnet} times and `static` {static} times" in readme
 
 
 FIXED: Final = {"static", "uniform", "topoopt"}

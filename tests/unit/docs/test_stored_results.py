@@ -13,7 +13,16 @@ from moefabric_studies.result_blocks import StoredResults, filled
 
 from moefabric.report.stored_results import LIMIT_BYTES, stored_text
 from moefabric.results.model import read_run
-from tests.stored_results import RESULTS, ROOT, ages, pages, result_files, write_pages
+from tests.stored_results import (
+    RESULTS,
+    ROOT,
+    ages,
+    pages,
+    result_files,
+    simulators_page,
+    system_page,
+    write_pages,
+)
 
 FILES = sorted(RESULTS.glob("*.json"))
 RUN_OF_AN_EXAMPLE = re.compile(r"moefabric (?:run|train) (examples/\S+)")
@@ -25,6 +34,20 @@ def test_page_shows_the_stored_results(page: Path) -> None:
     """Each figure from a result on README and pages is that of the raw file."""
     text = page.read_text()
     assert filled(text, page, StoredResults(RESULTS)) == text
+
+
+@pytest.mark.parametrize(
+    "study", sorted(ROOT.glob("examples/systems/*.yaml")), ids=lambda file: file.stem
+)
+def test_page_of_a_system_is_that_of_its_stored_result(study: Path) -> None:
+    stored = RESULTS / f"systems/{study.stem}.json"
+    assert len(stored.read_bytes()) <= LIMIT_BYTES
+    assert (ROOT / f"docs/systems/{study.stem}.md").read_text() == system_page(study)
+
+
+def test_page_of_simulators_is_that_of_its_stored_tables() -> None:
+    drawn = simulators_page(RESULTS / "truth.csv", StoredResults(RESULTS))
+    assert (ROOT / "docs/truth.md").read_text() == drawn
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

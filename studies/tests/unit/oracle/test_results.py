@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,15 +13,13 @@ from moefabric_studies.oracle.results import (
     PACED,
     CaseResult,
     OracleResults,
+    OracleTables,
     PacketResult,
     SharingResult,
     ordered_pairs,
     quantile,
     ratios,
 )
-from moefabric_studies.oracle.study import emulated_results
-
-from moefabric.api.charts import MISSING
 
 CUBIC = "CUBIC, 100 packets"
 
@@ -108,7 +105,7 @@ def results() -> OracleResults:
 
 
 def test_page_states_reversed_orders_and_signed_errors(results: OracleResults) -> None:
-    page = text(results)
+    page = text(results.tables)
     row = f"| {CUBIC} | 2 | 1 | mixnet-spill and mixnet 1 |"
     assert row in page.splitlines()
     assert page.count("| eps, model 1000.00 ms | 1.25 |") == 1
@@ -124,7 +121,7 @@ def test_page_sets_forwarding_fabrics_beside_the_eps(results: OracleResults) -> 
         update = {"forwarded_bytes": forwarded, "max_min_s": (1.1,)}
         cases.append(multihop.model_copy(update=update))
     kept = tuple(case for case in results.cases if case.group != FORWARDING)
-    lines = text(results.model_copy(update={"cases": (*kept, *cases)})).splitlines()
+    lines = text(results.model_copy(update={"cases": (*kept, *cases)}).tables).splitlines()
     relative = "| 1.02 (1.02 to 1.02) | 1.10 (1.10 to 1.10) | 1.28 (1.20 to 1.36) |"
     assert f"| `multihop` | 2.0 to 5.0 % {relative}" in lines
     assert "| `multihop` | 1.57 (1.47 to 1.67), 1.00 % lost |" in lines
@@ -132,43 +129,24 @@ def test_page_sets_forwarding_fabrics_beside_the_eps(results: OracleResults) -> 
 
 
 def test_page_refers_to_every_picture_and_pictures_are_xml(results: OracleResults) -> None:
-    page = text(results)
-    drawn = pictures(results)
+    page = text(results.tables)
+    drawn = pictures(results.tables)
     assert drawn
     for name, picture in drawn.items():
         assert f"({name})" in page
         assert ET.fromstring(picture).tag.endswith("svg")
 
 
-def test_emulated_fabrics_stand_beside_the_model_with_signed_errors(
+def test_page_and_pictures_are_drawn_again_from_stored_tables(
     results: OracleResults, tmp_path: Path
 ) -> None:
-    file = tmp_path / "run.json"
-    fabrics = [
-        {
-            "fabric": name,
-            "policy": "eps",
-            "fidelity": {"verdict": "pass"},
-            "collectives": [
-                {"iteration": 0, "layer": 0, "kind": "dispatch", "measured_s": measured_s,
-                 "planned_s": planned_s},
-                {"iteration": 0, "layer": 0, "kind": "dispatch", "measured_s": 9.0},
-            ],
-        }
-        for name, measured_s, planned_s in (("eps", 2.0, 1.9), ("mixnet", 3.0, 3.3))
-    ]  # fmt: skip
-    file.write_text(json.dumps({"experiment": "prototype", "results": fabrics}))
-    emulated = emulated_results(file)
-    assert [result.errors for result in emulated] == [[pytest.approx(-0.05)], [pytest.approx(0.1)]]
-    page = text(results.model_copy(update={"emulated": emulated}))
-    assert "| mixnet | pass | 1 | +10.0 % | +10.0 % | +10.0 % | 1.74 | 1.50 | 1.20 (" in page
-    for invalid, row in (
-        (1, f"| mixnet | invalid | 1 | {MISSING} | {MISSING} | {MISSING} | 1.74 | {MISSING} |"),
-        (0, f"| mixnet | pass | 1 | +10.0 % | +10.0 % | +10.0 % | 1.74 | {MISSING} |"),
-    ):
-        judged = list(emulated)
-        judged[invalid] = judged[invalid].model_copy(update={"verdict": "invalid"})
-        assert row in text(results.model_copy(update={"emulated": tuple(judged)}))
+    tables = results.tables
+    tables.write(tmp_path / "truth.csv")
+    stored = OracleTables.read(tmp_path / "truth.csv")
+    assert text(stored) == text(tables)
+    assert pictures(stored) == pictures(tables)
+    assert "ns-3 3.44 and SimGrid 3.32 took 1 min" in text(stored)
+    assert f"| {CUBIC} | 11 | -36.9 % | -9.1 % | +100.0 % | 64 % |" in text(stored)
 
 
 def test_results_survive_a_file(results: OracleResults, tmp_path: Path) -> None:

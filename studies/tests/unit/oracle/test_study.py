@@ -66,7 +66,7 @@ def test_forwarding_also_runs_with_fair_hosts_and_warm_connections_and_its_bytes
     ends = [[packets.last_s for packets in result.packets] for result in results.cases]
     common = [1001.0, 1001.0, 1001.0, 101.0, 101.0]
     assert ends == [common, [*common, 1001.5, 1001.5, 1001.5], common]
-    assert results.transports[-1] == "DCTCP, 100 packets"
+    assert results.tables.transports[-1] == "DCTCP, 100 packets"
     assert [packets.transport for packets in results.cases[1].packets[-3:]] == [
         "DCTCP, 1,000 packets, fair hosts",
         "CUBIC, 1,000 packets, warm",

@@ -34,6 +34,7 @@ from moefabric_studies.paper.frontier.pictures import pictures
 from moefabric_studies.paper.frontier.results import FrontierResults, Limit, Move, Point, efficient
 from moefabric_studies.paper.loader import load_jobs
 from moefabric_studies.paper.network import NETWORKS, nic_bytes_s
+from moefabric_studies.raw_tables import read_table
 
 from moefabric.config.model import preset
 from moefabric.core.errors import SpecError
@@ -281,6 +282,19 @@ def test_page_has_the_stored_results_of_runs_and_is_the_same_without_a_new_run(
     _, _, shown = page.read_text().partition("## With packets")
     assert drawn.partition("## What the model")[0] == shown.partition("## What the model")[0]
     assert "| forwarding-mixtral-8x22b | `multihop` | 7 + 1 |" in drawn
+
+
+@pytest.mark.nightly
+def test_page_and_stored_table_are_those_of_the_whole_study(tmp_path: Path) -> None:
+    page, file, table = REPOSITORY / "docs/frontier.md", tmp_path / "f.json", tmp_path / "f.csv"
+    words = ["frontier", str(EXAMPLES / "paper"), "--json", str(file), "--store", str(table)]
+    outcome = CliRunner().invoke(main, words)
+    assert outcome.exit_code == 0, outcome.output
+    source, rows = read_table(STORED / "frontier.csv")
+    assert rows == read_table(table)[1]
+    whole = FrontierResults.model_validate_json(file.read_text())
+    stored = whole.model_copy(update={"provenance": source})
+    assert page.read_text() == page_text(stored, page, STORED)
 
 
 def test_settling_costs_each_forward_dispatch_of_mixnet_its_whole_time(
