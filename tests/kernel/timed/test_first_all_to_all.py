@@ -24,6 +24,7 @@ wiring:
 fabrics:
   - {{name: block, optical: 1, electrical: 1, policy: mixnet}}
   - {{name: reuse, optical: 1, electrical: 1, policy: mixnet, dispatch_light: reuse}}
+  - {{name: begun, optical: 1, electrical: 1, policy: mixnet, dispatch_light: reuse, start: random}}
   - {{name: predict, optical: 1, electrical: 1, policy: mixnet, dispatch_light: predict}}
   - {{name: divert, optical: 1, electrical: 1, policy: mixnet, dispatch_light: divert}}
 scale: {{bytes: 2500, dilation: 1}}
@@ -34,7 +35,7 @@ pytestmark = NEEDS_COMMAND
 
 @pytest.fixture(scope="module")
 def results() -> Iterator[dict[str, Any]]:
-    """One run of one fabric under the four policies, by name."""
+    """One run of one wiring under the four modes, and of one that begins on random circuits."""
     with new_home() as home:
         trace = REPOSITORY / "examples/data/training-1200-steps.npz"
         out = home.folder / "out.json"
@@ -82,6 +83,18 @@ def test_combine_uses_the_circuits_of_the_exact_demand(results: dict[str, Any], 
         assert combined(results[first], field) == pytest.approx(planned, **tolerance)
     lit = [results[name]["circuits"] for name in ("block", first)]
     assert sorted(map(sorted, lit[0])) == sorted(map(sorted, lit[1]))
+
+
+def test_first_all_to_all_of_a_job_takes_the_circuits_lit_before_it(
+    results: dict[str, Any],
+) -> None:
+    first = {name: dispatches(results[name])[0] for name in ("reuse", "begun")}
+    assert first["reuse"]["bytes_by_light"] == 0
+    assert first["begun"]["bytes_by_light"] > 0
+    for one in first.values():
+        assert one["bytes_by_light"] == pytest.approx(one["bytes_planned_by_light"], rel=1e-2)
+    assert results["begun"]["reconfigurations"][0]["circuits_before"]
+    assert not results["reuse"]["reconfigurations"][0]["circuits_before"]
 
 
 def test_offloaded_bytes_use_new_circuits_meanwhile(results: dict[str, Any]) -> None:
