@@ -77,7 +77,7 @@ def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
 def age_of_benches(file: Path, root: Path = ROOT) -> str:
     """Return the greatest age of a bench's rows, with its name; empty if none is old."""
     rows = {(one.bench, one.commit, one.modified) for one in read_figures(file)}
-    old = {}
+    old: dict[str, str] = {}
     for bench, commit, modified in sorted(rows):
         measured = [*MEASURED, str(bench_file(bench).relative_to(ROOT))]
         source = Provenance(commit=commit, modified=bool(modified), measured=measured)

@@ -136,7 +136,7 @@ def _value(figure: Figure) -> str:
 
 def _range(figure: Figure) -> str:
     """Return the least and the greatest sample without unit; empty for fewer than two."""
-    if not figure.n or int(figure.n) < 2:
+    if figure.n == "1" or not figure.least:
         return ""
     ends = [formatting.count(float(end)) for end in (figure.least, figure.greatest)]
     return " to ".join(dict.fromkeys(ends))

@@ -30,6 +30,7 @@ from moefabric.prediction.simulated_regions import simulated_regions
 from moefabric.prediction.workload_loader import workload_on
 from moefabric.workload.iterations.iteration import Reconfigure
 from moefabric.workload.iterations.substitution import Substitutions
+from tests.bench.recording import record
 from tests.support.paths import EXAMPLES
 
 pytestmark = pytest.mark.timeout(300)
@@ -83,9 +84,14 @@ def test_prediction_takes_a_minute_and_4_gb_at_most(
     experiment: str, servers: int, stages: int, gpus: int
 ) -> None:
     cost = predict(experiment, *settings_of(gpus // 8 // servers, servers, stages))
+    regions = "equal regions" if experiment == "growth.yaml" else "regions that differ"
     for fabric in cost.reply["fabrics"]:
         some, usd = fabric["simulated"], fabric["cost"]["network_usd"]
         error = some["iteration_error_s"]
+        name = f"predicted iteration, {regions}, {fabric['fabric']}"
+        record(f"{name}: {gpus:,} GPUs", "s", fabric["iteration_s"])
+        if error is not None:
+            record(f"{name}, standard error of its sample: {gpus:,} GPUs", "s", error)
         print(
             f"{gpus} GPUs, {fabric['fabric']}: iteration {fabric['iteration_s']:.4f} s"
             + (f" ± {error:.4f}" if error is not None else "")
@@ -93,6 +99,11 @@ def test_prediction_takes_a_minute_and_4_gb_at_most(
         )
     took = f"{cost.wall_s:.1f} s, {cost.cpu_s:.1f} s of CPU, {cost.memory_bytes / 1e6:.0f} MB"
     print(f"{gpus} GPUs, {experiment}: {took}")
+    name = f"`moefabric predict` of {regions}"
+    record(f"{name}, CPU: {gpus:,} GPUs", "s", cost.cpu_s, at_most=MOST_S)
+    record(
+        f"{name}, memory: {gpus:,} GPUs", "MB", cost.memory_bytes / 1e6, at_most=MOST_BYTES / 1e6
+    )
     assert cost.cpu_s < MOST_S
     assert cost.memory_bytes < MOST_BYTES
 
@@ -119,6 +130,8 @@ def test_planning_time_of_a_region_does_not_grow_with_the_fabric(policy: str) ->
             seconds.append(time.perf_counter() - start_s)
         took_s[servers] = median(seconds)
         print(f"{policy}, {servers} servers: {1e3 * took_s[servers]:.2f} ms for a region")
+        name = f"planning of one demand of 8 servers, {policy}: {servers} servers in the fabric"
+        record(name, "ms", samples=seconds)
     assert took_s[512] < 2 * took_s[32]
 
 
@@ -133,6 +146,10 @@ def test_rules_of_a_region_stay_and_those_of_the_eps_grow() -> None:
         took_s = time.perf_counter() - start_s
         switches = Counter(rule.switch for rule in rules)
         leaf, spine = switches["leaf0"], switches["spine0"]
+        counts = {"8 server switches": of_region[servers], "a leaf": leaf, "a spine": spine}
+        for what, count in {**counts, "the EPS": len(rules)}.items():
+            record(f"rules of {what}: {servers} servers in the fabric", "", count)
+        record(f"time to compute the EPS's rules: {servers} servers in the fabric", "s", took_s)
         print(
             f"{servers} servers: {of_region[servers]} rules of a region, {leaf} of a leaf, "
             f"{spine} of a spine, {len(rules)} of the EPS, computed in {took_s:.2f} s"
@@ -150,5 +167,10 @@ def test_requests_for_circuits_of_a_region_do_not_depend_on_the_number_of_region
         tasks = jobs.tasks(jobs.all[0], 0, Substitutions())
         counts = Counter(task.region for task in tasks if isinstance(task.work, Reconfigure))
         requests[regions] = counts["r0"]
+        record(
+            f"requests of a region for circuits in an iteration: {regions:,} regions",
+            "",
+            counts["r0"],
+        )
         print(f"{regions} regions: {counts['r0']} requests of a region in an iteration")
     assert len(set(requests.values())) == 1

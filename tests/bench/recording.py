@@ -25,6 +25,7 @@ PER_BASE_UNIT: Final = {"ms": 1e3, "µs": 1e6, "%": 1e2, "Gb/s": 1e-9}
 """Numbers of these units in a base unit: seconds, shares, b/s. Other units are as they are."""
 _RECORDED: Final[dict[str, Figure]] = {}
 """Figures of the test that runs."""
+_EMPTY: Final = Figure(*[""] * len(Figure._fields))
 _ORIGIN: Final = pytest.StashKey[Figure]()
 _OUTCOMES: Final = pytest.StashKey[set[str]]()
 
@@ -35,6 +36,7 @@ def record(
     value: float | None = None,
     *,
     samples: Sequence[float] = (),
+    n: int = 1,
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> None:
@@ -46,6 +48,7 @@ def record(
         value: Its value in the base unit: seconds for `ms`, a share for `%`, b/s for `Gb/s`.
             The median of the samples by default.
         samples: What the value sums up.
+        n: Number of samples, where the bench has only their summary.
         at_most: Bound that the bench asserts.
         at_least: The same, where more is better.
 
@@ -59,12 +62,15 @@ def record(
     def text(number: float) -> str:
         return f"{factor * number:.5g}"
 
-    ends = map(text, (min(samples), max(samples))) if samples else ("", "")
     relation, bound = ("<=", at_most) if at_least is None else (">=", at_least)
-    _RECORDED[figure] = Figure(
-        *("", "", figure, text(median(samples) if value is None else value), *ends),
-        *(str(len(samples) or 1), unit, "" if bound is None else f"{relation} {text(bound)}"),
-        *("", "", "", ""),
+    _RECORDED[figure] = _EMPTY._replace(
+        figure=figure,
+        value=text(median(samples) if value is None else value),
+        least=text(min(samples)) if samples else "",
+        greatest=text(max(samples)) if samples else "",
+        n=str(len(samples) or n),
+        unit=unit,
+        bound="" if bound is None else f"{relation} {text(bound)}",
     )
 
 
@@ -81,13 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--store: benches run one after the other; leave -n out")
     commit, modified = commit_of(REPOSITORY, (*MEASURED, "tests", "studies"))
     cpu = provenance_of(REPOSITORY / "pyproject.toml", (), "").cpu
-    machine = f"{os.cpu_count()} cores of {cpu}, Linux {platform.release()}"
-    config.stash[_ORIGIN] = Figure(
-        *("",) * 9,
+    config.stash[_ORIGIN] = _EMPTY._replace(
         commit=(commit or "none")[:8],
         modified="yes" if modified else "",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
-        machine=machine,
+        machine=f"{os.cpu_count()} cores of {cpu}, Linux {platform.release()}",
     )
 
 

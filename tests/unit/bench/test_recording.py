@@ -30,9 +30,9 @@ def stored(folder: Path, value: float, *options: str) -> dict[str, Figure]:
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "bench_a.py").write_text(BENCH.format(value=value))
     file, settings = folder / "table.csv", REPOSITORY / "pyproject.toml"
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", folder / "bench_a.py", "-c", settings]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-c", str(settings)]
     done = subprocess.run(
-        [*command, "--store", file, *options],
+        [*command, str(folder / "bench_a.py"), "--store", str(file), *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
