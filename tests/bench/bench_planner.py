@@ -96,6 +96,7 @@ def test_joint_for_16_servers_takes_100_ms_or_less_and_is_never_worse_than_algor
 def test_joint_comes_near_the_bound_in_150_ms_or_less(servers: int) -> None:
     """The bound is a time below which no circuits end, each carrying one pair's bytes."""
     print(f"\njoint, {servers} servers: CPU ms; Algorithm 1's and joint's time to the bound")
+    medians, greatest = list[float](), list[float]()
     for shape in SHAPES:
         results = [search(servers, seed, shape) for seed in range(3)]
         duration = median(duration for duration, *_ in results)
@@ -103,12 +104,13 @@ def test_joint_comes_near_the_bound_in_150_ms_or_less(servers: int) -> None:
         after = [joint_s / bound_s for _, _, joint_s, bound_s in results]
         print(f"  {shape:>7} {1e3 * duration:5.0f} {median(before):6.2f}", end=" ")
         print(f"{median(after):6.3f}, at most {max(after):.3f}")
-        end = f"{servers} servers, {shape}"
-        durations = [duration for duration, *_ in results]
-        record(f"search of `joint`, CPU, p50: {end}", "ms", samples=durations, at_most=0.15)
-        record(f"end of `joint`'s circuits relative to a bound, p50: {end}", "", samples=after)
+        medians.append(duration)
+        greatest.append(max(after))
         assert max(after) <= max(before) * (1 + 1e-9)
         assert duration <= 0.150
+    name, end = "search of `joint`, CPU, slowest kind of demand, p50", f"{servers} servers"
+    record(f"{name}: {end}", "ms", max(medians), samples=medians, at_most=0.15)
+    record(f"end of `joint`'s circuits relative to a bound, greatest: {end}", "", max(greatest))
 
 
 def training_demand(servers: int, seed: int) -> Array:
@@ -137,6 +139,7 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
     lp = relay_linear_program(wired, region.servers, lit)
     print(f"\nmultihop, {servers} servers, {optical}+{8 - optical} NICs:", end=" ")
     print("CPU ms, time to that of the LP (its CPU ms) and to the bound, bytes forwarded")
+    greatest = list[float]()
     for shape in ("training", "uniform", *SHAPES):
         durations, ratios, exact_ms, bounds, forwarded = [], [], [], [], []
         for seed in range(5 if servers < 32 else 3):
@@ -162,13 +165,15 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
             f"{max(ratios):.4f} ({median(exact_ms):.0f}); {median(bounds):.3f}; "
             f"{median(forwarded):.1f} %"
         )
-        end, program = f"{servers} servers, {optical} optical NICs, {shape}", "the linear program"
-        name, cpu = f"`multihop`'s time relative to that of {program}", [d / 1e3 for d in durations]
-        record(f"{name}, greatest: {end}", "", max(ratios), n=len(ratios), at_most=1.01)
-        name = "`multihop`'s split over circuits that stand, CPU, p50"
-        record(f"{name}: {end}", "ms", samples=cpu, at_most=most_ms / 1e3)
+        greatest.append(max(ratios))
+        if shape == "training":
+            name = f"`multihop`'s split over circuits that stand, {optical} optical NICs, CPU, p50"
+            samples = [ms / 1e3 for ms in durations]
+            record(f"{name}: {servers} servers", "ms", samples=samples, at_most=most_ms / 1e3)
         assert max(ratios) <= 1.01
         assert median(durations) <= most_ms
+    name = f"`multihop`'s time relative to the linear program's, {optical} optical NICs, greatest"
+    record(f"{name}: {servers} servers", "", max(greatest), samples=greatest, at_most=1.01)
 
 
 @pytest.mark.parametrize(("servers", "most_ms"), [(4, 8.0), (8, 12.0), (16, 40.0)])
@@ -195,13 +200,10 @@ def test_first_split_over_new_circuits_takes_8_to_40_ms(
             laters.append(1e3 * cpu_seconds(split, 3)[0])
         print(f"  {optical:>2}+1 NICs: {min(firsts):5.2f} {median(firsts):5.2f};", end=" ")
         print(f"{min(laters):5.2f} {median(laters):5.2f}")
-        end = f"{servers} servers of {optical}+1 NICs"
-        samples, name = (
-            [ms / 1e3 for ms in firsts],
-            f"first split of `{policy}` over new circuits, CPU",
-        )
-        record(f"{name}, p50: {end}", "ms", samples=samples, at_most=most_ms / 1e3)
-        record(f"{name}, least: {end}", "ms", min(samples), n=len(samples))
+        if optical == 7:
+            samples, name = [ms / 1e3 for ms in firsts], f"first split of `{policy}`, 7+1 NICs, CPU"
+            record(f"{name}, p50: {servers} servers", "ms", samples=samples, at_most=most_ms / 1e3)
+            record(f"{name}, least: {servers} servers", "ms", min(samples), n=len(samples))
         assert median(firsts) <= most_ms
 
 
