@@ -143,8 +143,11 @@ def _range(figure: Figure) -> str:
 
 
 def _bound(figure: Figure) -> str:
-    relation, _, number = figure.bound.partition(" ")
-    return _shown(figure, number) + " or more" * (relation == ">=") if number else ""
+    if not figure.bound:
+        return ""
+    relation, number = figure.bound.split()
+    more = " or more" * (relation == ">=")
+    return f"{float(number):,g} {figure.unit}".rstrip() + more
 
 
 def _joined(texts: Sequence[str], *, once: bool = False) -> str:
@@ -163,7 +166,7 @@ def _part(part: str | None, figures: Sequence[Figure]) -> str:
         return _joined([_bound(one) for one in figures], once=True)
     if part == "range":
         return _joined([f"{_range(one)} {one.unit}".rstrip() for one in figures])
-    return _joined([_value(one) for one in figures])
+    return _joined([_value(one) for one in figures], once=not any(one.value for one in figures))
 
 
 def _table(figures: Sequence[Figure]) -> Iterator[str]:
@@ -181,7 +184,7 @@ def _table(figures: Sequence[Figure]) -> Iterator[str]:
             _part("bound", rows),
             _part(None, rows),
             "; ".join(filter(None, map(_range, rows))),
-            _joined([one.n for one in rows], once=True),
+            _joined([f"{int(one.n):,}" if one.n else "" for one in rows], once=True),
             f"`{bench}`",
         )
         yield f"| {' | '.join(cells)} |"

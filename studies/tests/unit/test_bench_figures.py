@@ -74,7 +74,7 @@ def test_sentence_has_values_ranges_and_bounds(tmp_path: Path) -> None:
         "ratio; a": "0.500; 1.50 ms",
         "range of a": "1 to 2 ms",
         "bound of a; b: one": "10 ms",
-        "bound of ratio": "0.400 or more",
+        "bound of ratio": "0.4 or more",
     }
     text = "\n".join(f"<!-- bench: bench_a {one} -->?<!-- /bench -->" for one in shown)
     filled_text = page_of(tmp_path, text, *rows)
