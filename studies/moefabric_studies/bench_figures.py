@@ -9,7 +9,8 @@ least and the greatest sample, and `bound of` for the bounds::
     <!-- /benches -->
     It takes <!-- bench: bench_ocs command to reply: 64 circuits, p50 -->0.8 ms<!-- /bench -->.
 
-A figure whose test failed has no value: tables say so, and a sentence that names one is an error.
+Tables say which test failed and has no value, and which bench has no rows. A sentence that names
+such a figure is an error.
 """
 
 import csv
@@ -103,9 +104,10 @@ def block_text(page: Path, file: Path, match: re.Match[str]) -> str:
     if match["table"]:
         names = match["bench"].split(", ")
         rows = [one for name in names for one in stored if one.bench == name]
-        if absent := [*{*names}.difference(one.bench for one in rows)]:
-            raise _missing(page, file, absent[0])
-        body = "\n".join([*_table(rows), "", *_origins(rows, page, file)])
+        absent = [f"`{name}`" for name in names if name not in {one.bench for one in rows}]
+        notes = [*_origins(rows, page, file)]
+        notes += [f"* Not measured yet: {', '.join(absent)}."] if absent else []
+        body = "\n".join([*_table(rows), "", *notes])
         return f"{match['head']}\n{body}\n\n{match['end']}"
     asked = [name.strip() for name in match["figures"].split(";")]
     figures = [_found(stored, match["bench"], name, page, file) for name in asked]
@@ -118,12 +120,8 @@ def _found(stored: Sequence[Figure], bench: str, name: str, page: Path, file: Pa
             if not one.value:
                 raise SpecError([(str(page), f"{bench}: {name}: the test of this figure failed")])
             return one
-    raise _missing(page, file, f"{bench}: {name}")
-
-
-def _missing(page: Path, file: Path, what: str) -> SpecError:
-    remedy = f"pytest tests/bench/{what.partition(':')[0]}.py --store {file.name} measures it"
-    return SpecError([(str(page), f"{what} is not in {file.name}; {remedy}")])
+    remedy = f"pytest tests/bench/{bench}.py --store {file.name} measures it"
+    raise SpecError([(str(page), f"{bench}: {name} is not in {file.name}; {remedy}")])
 
 
 def _shown(figure: Figure, number: str) -> str:

@@ -58,6 +58,13 @@ def test_figures_of_benches_are_as_written_and_of_tests_that_exist() -> None:
         assert re.fullmatch("[0-9a-f]{8}", one.commit)
 
 
+def test_page_of_benches_has_them_all() -> None:
+    text = (ROOT / "docs/benchmarks.md").read_text()
+    shown = ", ".join(re.findall("<!-- benches: (.*?) -->", text)).split(", ")
+    files = {*ROOT.glob("tests/bench/bench_*.py"), *ROOT.glob("studies/tests/bench/bench_*.py")}
+    assert sorted(shown) == sorted(file.stem for file in files)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_example_whose_stored_run_did_not_pass_says_so_at_its_head(file: Path) -> None:
     run = read_run(file)
