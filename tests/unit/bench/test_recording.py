@@ -23,7 +23,8 @@ def test_two() -> None:
     assert False
 """
 CONFTEST = "from tests.bench.conftest import pytest_addoption  # noqa: F401\n"
-NEW = Figure("bench_a", "test_one", *[""] * 7, "c0ffee00", "", "2026-12-02", "2 cores")
+ORIGIN = "c0ffee00", "", "2026-12-02", "2 cores"
+NEW = Figure._make(["bench_a", "test_one", *[""] * 7, *ORIGIN])
 
 
 def figure(name: str, value: str) -> Figure:
@@ -57,7 +58,7 @@ def test_rows_of_a_test_are_replaced_and_those_of_others_stay(tmp_path: Path) ->
     assert [(one.bench, one.figure, one.value) for one in rows] == [
         *(("bench_a", "a", "4"), ("bench_b", "a", "3"))
     ]
-    assert {one[9:] for one in rows} == {NEW[9:]}
+    assert {one[9:] for one in rows} == {ORIGIN}
 
 
 def test_failed_test_keeps_names_old_and_new_without_values(tmp_path: Path) -> None:
