@@ -23,7 +23,10 @@ from tests.support.paths import EXAMPLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SETTINGS = [one for one in os.environ.get("MOEFABRIC_HYBRID_SETTINGS", "").split(";") if one]
-"""Settings of all runs, such as `training.dp=16;wiring.regions=[{count: 32, servers: 4}]`."""
+"""Settings of all runs, such as `training.dp=16;wiring.regions=[{count: 32, servers: 4}]`.
+
+Figures of runs with settings are printed and not kept.
+"""
 MOST = 0.03
 Key = tuple[str, str, int | None, int, int]
 
