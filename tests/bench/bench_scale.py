@@ -101,8 +101,11 @@ def bring_up(made: Fabric) -> None:
 def running(made: Fabric) -> Iterator[str]:
     """Yield the path of an isolated namespace in which the fabric runs."""
     folder = tempfile.mkdtemp(prefix="mf", dir="/tmp")
-    os.environ["MOEFABRIC_RUN_DIR"] = folder
-    with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as machine:
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        subprocess.Popen(["unshare", "-n", "sleep", "600"]) as machine,
+    ):
+        environment.setenv("MOEFABRIC_RUN_DIR", folder)
         isolated, own = Path(namespaces.path_of(machine.pid)), Path("/proc/self/ns/net")
         Deadline.after(5).wait_for(lambda: isolated.readlink() != own.readlink(), "namespace")
         try:
@@ -112,7 +115,6 @@ def running(made: Fabric) -> Iterator[str]:
             namespaces.run_in(str(isolated), partial(lifecycle.down, made.name), timeout_s=60)
             machine.kill()
             shutil.rmtree(folder)
-            os.environ.pop("MOEFABRIC_RUN_DIR")
 
 
 def between(name: str, answer: str, ask: str, to: str, number: int) -> tuple[str, str]:
