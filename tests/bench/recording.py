@@ -60,7 +60,7 @@ def record(
     factor = PER_BASE_UNIT.get(unit, 1.0)
 
     def text(number: float) -> str:
-        return f"{factor * number:.5g}"
+        return f"{round(factor * number, 9) + 0.0:.5g}"  # what arithmetic leaves of 0 is 0
 
     relation, bound = ("<=", at_most) if at_least is None else (">=", at_least)
     _RECORDED[figure] = _EMPTY._replace(
