@@ -3,6 +3,7 @@
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
 from moefabric.workload.gating import copilot
+from moefabric.workload.gating.job_gating import JobGating
 from moefabric.workload.gating.presets import preset as gating_preset
 from moefabric.workload.gating.token_routes import (
     Experts,
@@ -28,9 +29,9 @@ from moefabric.workload.placement.placements import groups_by_load
 
 __all__ = [
     "BACKWARD", "BYTES_BF16", "DIRECTIONS", "BigMac", "Bytes", "Collective", "CollectiveKind",
-    "CollectiveOrder", "Compute", "Direction", "Experts", "JobShape", "LayerRoutes", "Node",
-    "Operation", "Pairs", "PayloadTransform", "Payloads", "Plain", "Reconfigure", "StageContents",
-    "TokenRoutes", "activation_bytes", "add_noise", "coactivation", "copilot", "gating_preset",
-    "gradient_bytes", "groups_by_load", "load_gating", "load_routes", "repeat_for_servers",
-    "stage_contents",
+    "CollectiveOrder", "Compute", "Direction", "Experts", "JobGating", "JobShape", "LayerRoutes",
+    "Node", "Operation", "Pairs", "PayloadTransform", "Payloads", "Plain", "Reconfigure",
+    "StageContents", "TokenRoutes", "activation_bytes", "add_noise", "coactivation", "copilot",
+    "gating_preset", "gradient_bytes", "groups_by_load", "load_gating", "load_routes",
+    "repeat_for_servers", "stage_contents",
 ]  # fmt: skip

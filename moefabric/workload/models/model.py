@@ -493,14 +493,17 @@ class Training:
             return None
         return CountExchange(self.ep - 1, COUNT_BYTES * model.experts, self.message_latency_s)
 
-    def tensor_all_reduce_s(self, model: Model) -> float:
-        """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.
+    def tensor_all_reduce_bytes(self, model: Model) -> float:
+        """Return the bytes that a GPU sends in an all-reduce of its rank's tokens, in a ring.
 
         A layer has four: after attention and after the experts, forward and backward (Megatron-LM,
         arXiv 1909.08053, section 3).
         """
-        ring_share = 2 * (self.tp - 1) / self.tp
-        return ring_share * self.rank_tokens * model.token_bytes / self.nvlink_bytes_s
+        return 2 * (self.tp - 1) / self.tp * self.rank_tokens * model.token_bytes
+
+    def tensor_all_reduce_s(self, model: Model) -> float:
+        """Return the seconds of one such all-reduce."""
+        return self.tensor_all_reduce_bytes(model) / self.nvlink_bytes_s
 
     def attention_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of a layer on its tokens' own rank, before and beside the experts.

@@ -188,6 +188,7 @@ class RowSpec(Section):
         "share",
         "transfer_share",
         "traffic",
+        "traffic_within",
         "expert_ms",
         "testbed",
         "delay",
@@ -213,6 +214,7 @@ class RowSpec(Section):
     base_degree: int = 0
     failed: Literal["nic", "gpu", "server", ""] = ""
     parallelism: list[Literal["tensor", "expert", "pipeline", "data"]] = Field(default_factory=list)
+    gpus: Literal["server", "stage", ""] = ""
     profile: str = ""
     link_up: str = "0s"
     jitter: str = "0s"

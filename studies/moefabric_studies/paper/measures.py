@@ -5,7 +5,6 @@ from typing import Final
 
 from moefabric import NS_PER_S, duration_ns
 from moefabric.api.networks import network_cost
-from moefabric.api.workloads import JobShape
 from moefabric_studies.paper import network
 from moefabric_studies.paper.evaluation import Evaluation
 from moefabric_studies.paper.failures import slow_down
@@ -20,7 +19,7 @@ from moefabric_studies.paper.other_hardware import (
     ocs_ports,
     settle_ms,
 )
-from moefabric_studies.paper.shares import traffic_bytes
+from moefabric_studies.paper.traffic_matrix import part_within
 
 SERVERS: Final = 128
 
@@ -80,10 +79,16 @@ def _speed(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> f
 
 def _traffic_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) -> float:
     """Return the part of a production job's bytes that some kinds of parallelism send."""
+    traffic = evaluation.production_jobs[job].gpu_traffic
+    sent = {kind: float(matrix.sum()) for kind, matrix in traffic.items()}
+    return 100 * sum(sent[kind] for kind in row.parallelism) / sum(sent.values())
+
+
+def _within_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) -> float:
+    """Return the part of a production job's bytes that stays in its servers, or in its stages."""
     production = evaluation.production_jobs[job]
-    shape = JobShape(production.pp, production.dp, production.micro_batches)
-    sent = traffic_bytes(production.model, production.training, shape, production.servers)
-    return 100 * sum(sent.shares[kind] for kind in row.parallelism)
+    gpus = GPUS_PER_SERVER * (1 if row.gpus == "server" else production.servers)
+    return 100 * part_within(production, row.parallelism, gpus)
 
 
 def _expert_ms(evaluation: Evaluation, _: RowSpec, job: str, __: float) -> float:
@@ -164,6 +169,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         100 * evaluation.production_iteration(job, rate).all_to_all_share
     ),
     "traffic": _traffic_percent,
+    "traffic_within": _within_percent,
     "expert_ms": _expert_ms,
     "testbed": lambda evaluation, _, job, __: mixnet_to_eps(evaluation.testbed_jobs[job]),
     "delay": _delay_percent,
