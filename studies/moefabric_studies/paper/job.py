@@ -168,6 +168,11 @@ class PaperJob:
         """
         return self.stage_layers * workloads.gradient_bytes(self.model, self.servers, self.dp)
 
+    def with_micro_batch(self, sequences: int | None) -> Self:
+        """Return the job with micro-batches of this many sequences, if any are given."""
+        micro_batch = sequences or self.training.micro_batch
+        return replace(self, training=replace(self.training, micro_batch=micro_batch))
+
     def with_utilisation(self, utilisation: float, gpu_flops: float | None = None) -> Self:
         """Return the job on GPUs, of this peak speed if given, that reach this part of it."""
         flops = gpu_flops or self.training.gpu_flops

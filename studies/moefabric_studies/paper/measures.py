@@ -91,11 +91,11 @@ def _within_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) ->
     return 100 * part_within(production, row.parallelism, gpus)
 
 
-def _expert_ms(evaluation: Evaluation, _: RowSpec, job: str, __: float) -> float:
-    """Return the milliseconds for which the busiest expert of a production job computes."""
-    production = evaluation.production_jobs[job]
-    busiest = float(production.token_matrix.sum(axis=0).max())
-    return 1e3 * production.training.expert_s(production.model, busiest)
+def _expert_ms(evaluation: Evaluation, row: RowSpec, job: str, __: float) -> float:
+    """Return the milliseconds for which the busiest expert of a measured job computes."""
+    jobs = evaluation.production_jobs if row.cluster == "production" else evaluation.testbed_jobs
+    times = jobs[job].with_micro_batch(row.micro_batch).layer_times(directions=("forward",))
+    return 1e3 * times.busiest_expert_s
 
 
 def blocked_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:

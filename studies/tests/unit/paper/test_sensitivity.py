@@ -11,7 +11,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 10
+    assert len(grids) == 11
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -64,6 +64,21 @@ def test_no_single_assumption_gives_the_papers_ratio_at_large_batches(
     assert len({*ratios["2 circuits, one path"]}) == 1
     _, at_32, at_64 = map(float, ratios["2 circuits, one path, 70 % fixed"])
     assert (at_32, at_64) == pytest.approx((1.8, 2.0), abs=0.1)
+
+
+def test_memory_does_not_explain_the_measured_experts(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    steps = {cells[:2]: cells[2:] for cells in grids["steps"].rows}
+    flops, roofline = (steps["mixtral-8x7b", one] for one in ("flops", "roofline"))
+    assert f"{predicted.rows('experts')[0].value:.1f}" == flops[4]
+    assert float(flops[4]) < float(roofline[4]) < 1.1 * float(flops[4]) < 100
+    at_8, at_16 = (row.value for row in predicted.rows("experts"))
+    assert at_8
+    assert at_16
+    assert at_16 / at_8 == pytest.approx(2 * 989 / 312, rel=0.02)
+    batch = {cells[0]: cells[1:] for cells in grids["batch"].rows}["compute: roofline"]
+    assert len({*batch[:3]}) == len({*batch[3:]}) == 1
 
 
 def test_sign_of_a_failed_server_is_that_of_the_backup_servers_nics(
