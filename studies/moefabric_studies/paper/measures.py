@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from moefabric import NS_PER_S, duration_ns
+from moefabric import NS_PER_S, duration_ns, duration_text
 from moefabric.api.networks import network_cost
+from moefabric.api.workloads import DIRECTIONS
 from moefabric_studies.paper import network
 from moefabric_studies.paper.evaluation import Evaluation
 from moefabric_studies.paper.failures import slow_down
@@ -22,6 +23,10 @@ from moefabric_studies.paper.other_hardware import (
 from moefabric_studies.paper.traffic_matrix import part_within
 
 SERVERS: Final = 128
+DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
+"""Reconfiguration delays of figure 28."""
+DEGREES: Final = (2, 3, 4, 5, 6, 7)
+"""Optical degrees of figure 27."""
 
 Measure = Callable[[Evaluation, RowSpec, str, float], float]
 """Value of a row for one of its jobs and one NIC rate."""
@@ -101,6 +106,27 @@ def _expert_ms(evaluation: Evaluation, row: RowSpec, job: str, __: float) -> flo
 def blocked_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:
     """Return the seconds of a MixNet iteration whose forward dispatches wait for circuits."""
     return evaluation.iteration(job, "mixnet", rate_bps, delay_s).seconds
+
+
+def hidden_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:
+    """Return the seconds of an iteration whose circuits change during computation (section D.7).
+
+    They change while experts compute, before the combine, and while the attention of the layer
+    above computes backward. A dispatch finds the circuits of the layer before, which are taken to
+    be as good as its own.
+    """
+    forward, backward = (
+        evaluation.jobs[job].layer_times(directions=(direction,)) for direction in DIRECTIONS
+    )
+    exposed_s = max(0.0, delay_s - forward.busiest_expert_s)
+    exposed_s += max(0.0, delay_s - backward.attention_s)
+    return blocked_iteration_s(evaluation, job, rate_bps, exposed_s)
+
+
+def delay_texts() -> list[str]:
+    """Return the delays of figure 28 as text."""
+    texts = (duration_text(round(delay * NS_PER_S)) for delay in DELAYS_S)
+    return [text.replace("us", " µs").replace("ms", " ms") for text in texts]
 
 
 def diverted_iteration_s(

@@ -31,6 +31,7 @@ from moefabric_studies.paper.network import (
     topoopt_all_to_all,
     topoopt_degree,
 )
+from moefabric_studies.paper.optics import control_grid, degree_grid, delay_grid
 from moefabric_studies.paper.path_collisions import hashed_to_spread
 
 _UTILISATIONS: Final = (0.4, 0.5, 0.6)
@@ -87,6 +88,9 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         batch_grid(evaluation),
         failure_grid(evaluation),
         price_grid(evaluation),
+        control_grid(evaluation),
+        degree_grid(evaluation),
+        delay_grid(evaluation),
     )
 
 

@@ -2,7 +2,10 @@
 
 import pytest
 from moefabric_studies.grids import Grid
+from moefabric_studies.paper.measures import hidden_iteration_s
 from moefabric_studies.paper.results import PaperResults
+
+from moefabric.workload.models.model import DIRECTIONS
 
 
 @pytest.fixture(scope="module")
@@ -11,7 +14,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 11
+    assert len(grids) == 14
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -102,3 +105,43 @@ def test_prices_with_copper_have_the_ratio_of_the_row(
     (row,) = (row for row in predicted.rows("cost") if "copper" in row.name)
     assert fat_tree / mixnet == pytest.approx(row.value, abs=0.005)
     assert mixnet < at_400["optics", "mixnet"]
+
+
+def test_reconfigurations_are_hidden_while_they_are_shorter_than_computation(
+    predicted: PaperResults,
+) -> None:
+    def longer(delay_s: float) -> float:
+        return hidden_iteration_s(predicted.evaluation, "mixtral-8x22b", 400e9, delay_s)
+
+    job = predicted.evaluation.jobs["mixtral-8x22b"]
+    forward, backward = (job.layer_times(directions=(one,)) for one in DIRECTIONS)
+    attention_s, experts_s = backward.attention_s, forward.busiest_expert_s
+    assert 0 < attention_s < experts_s
+    assert longer(0.9 * attention_s) == longer(0.0)
+    assert longer(experts_s) - longer(0.0) == pytest.approx(
+        job.layer_passes * (experts_s - attention_s)
+    )
+
+
+def test_percentiles_of_optics_are_those_of_the_rows(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    control = {cells[0]: cells[1:] for cells in grids["control"].rows}
+    mean, late = predicted.rows("links")
+    assert control["NIC usable, s"][0] == f"{mean.value:.2f}"
+    assert control["NIC usable, s"][-1] == f"{late.value:.2f}"
+    assert list(control["NIC usable, s"][1:]) == sorted(control["NIC usable, s"][1:])
+
+
+def test_degrees_and_delays_of_the_grids_are_those_of_the_rows(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    (cells, _) = grids["degrees"].rows
+    at = dict(zip(grids["degrees"].header, cells, strict=True))
+    low, _ = predicted.rows("degree")
+    assert float(at["2"]) / float(at["4"]) == pytest.approx(low.value, abs=2e-3)
+    blocked, hidden, diverted = grids["delays"].rows
+    gain, _ = predicted.rows("delay")
+    assert blocked[6] == f"{gain.value:+.1f} %"
+    longest = max(float(one[6].removesuffix(" %")) for one in (hidden, diverted))
+    assert longest < float(blocked[6].removesuffix(" %"))
