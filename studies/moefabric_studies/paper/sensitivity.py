@@ -12,7 +12,7 @@ from math import exp, isfinite, log
 from statistics import mean, median
 from typing import Final, get_args
 
-from moefabric import rate_text
+from moefabric import rate_text, read_gating
 from moefabric.api.charts import MISSING
 from moefabric.api.workloads import ComputeModel
 from moefabric_studies.grids import Grid, grid
@@ -59,6 +59,9 @@ _BATCH_CASES: Final[dict[str, _BatchCase]] = {
 } | {f"2 circuits, one path, {100 * part:.0f} % fixed": (1.0, part, 2) for part in (0.5, 0.7, 0.9)}
 _BATCH_PAPER: Final = ("paper", "1.4", "1.8", "2.0", "1.5", "figure only", "figure only")
 _MEASURED_BPS: Final = 400e9
+_RECORD: Final = "mixtral-8x7b-domains.npz"
+_RECORDED_BLOCKS: Final = (0, 7, 15)
+"""Blocks of the record, beside the training trace."""
 _PAPER_EXPERTS_MS: Final = 100
 _STEPS_PAPER: Final = tuple(
     (name, "paper", *(MISSING,) * 4, experts, *(MISSING,) * 2, share)
@@ -88,6 +91,7 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         batch_grid(evaluation),
         failure_grid(evaluation),
         price_grid(evaluation),
+        blocks_grid(evaluation),
         control_grid(evaluation),
         degree_grid(evaluation),
         delay_grid(evaluation),
@@ -274,6 +278,16 @@ def steps_grid(evaluation: Evaluation) -> Grid:
         busiest=f"{peak * busiest_ms:.0f}",
         mean=f"{peak * mean_ms:.0f}",
     )
+
+
+def blocks_grid(evaluation: Evaluation) -> Grid:
+    """Return each expert's tokens by block, relative to even ones, of a trained model's record."""
+    record, rows = read_gating(evaluation.trace.with_name(_RECORD)), []
+    for number, block in enumerate(_RECORDED_BLOCKS):
+        tokens = record.matrix(0, number).sum(axis=0)
+        rows.append((f"{block}", *(f"{one:.2f}" for one in tokens / tokens.mean())))
+    header = ("block", *(f"expert {expert}" for expert in range(len(rows[0]) - 1)))
+    return grid("paper/blocks", rows, header=header)
 
 
 def batch_grid(evaluation: Evaluation) -> Grid:

@@ -14,7 +14,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 14
+    assert len(grids) == 15
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -145,3 +145,11 @@ def test_degrees_and_delays_of_the_grids_are_those_of_the_rows(
     assert blocked[6] == f"{gain.value:+.1f} %"
     longest = max(float(one[6].removesuffix(" %")) for one in (hidden, diverted))
     assert longest < float(blocked[6].removesuffix(" %"))
+
+
+def test_trained_mixtral_is_uneven_and_differs_by_block(grids: dict[str, Grid]) -> None:
+    loads = [list(map(float, cells[1:])) for cells in grids["blocks"].rows]
+    assert [cells[0] for cells in grids["blocks"].rows] == ["0", "7", "15"]
+    assert all(sum(block) == pytest.approx(8, abs=0.05) for block in loads)
+    assert all(1.05 < max(block) < 2.4 for block in loads)
+    assert len({block.index(max(block)) for block in loads}) > 1

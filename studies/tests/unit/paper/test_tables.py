@@ -169,7 +169,8 @@ def short_trace(tmp_path: Path) -> Path:
     """Copy the examples with 60 steps of the training trace, which suffice for every table."""
     shutil.copytree(PAPER, tmp_path / "paper")
     (tmp_path / "data").mkdir()
-    for name in ("gating-8x8.json", "deepseek-r1-prefill-4096.json.gz"):
+    recorded = ("gating-8x8.json", "deepseek-r1-prefill-4096.json.gz", "mixtral-8x7b-domains.npz")
+    for name in recorded:
         shutil.copy(EXAMPLES / "data" / name, tmp_path / "data")
     with np.load(EXAMPLES / "data/training-1200-steps.npz") as trace:
         arrays = {
