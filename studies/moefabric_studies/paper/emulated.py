@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, Self
 
 from moefabric import NS_PER_S, SpecError, rate_bps
@@ -80,10 +81,8 @@ def select_cells(evaluation: Evaluation, filters: Sequence[CellFilter] = ()) -> 
 
 
 def _all_cells(evaluation: Evaluation) -> Iterator[Cell]:
-    for job in evaluation.jobs:
-        for network in EMULATED_NETWORKS:
-            if job in evaluation.calibrations or network != "rail-optimised":
-                yield from (Cell(job, network, rate) for rate in RATES)
+    for job, network in product(evaluation.jobs, EMULATED_NETWORKS):
+        yield from (Cell(job, network, rate) for rate in RATES)
     yield from (Cell(_OVERSUBSCRIBED_JOB, "oversubscribed", rate) for rate in RATES)
     for production_job in evaluation.production_jobs.values():
         yield Cell(production_job.name, PRODUCTION_NETWORK, _PRODUCTION_BPS)

@@ -177,7 +177,7 @@ def test_every_emulated_row_has_its_prediction(predicted: PaperResults) -> None:
     assert [(table.name, len(table.rows)) for table in (*emulated.tables, emulated.aims)] == [
         ("iteration", 80),
         ("efficiency", 18),
-        ("speed", 6),
+        ("speed", 8),
         ("circuits", 1),
         ("share", 6),
         ("delay", 2),
@@ -299,7 +299,7 @@ def test_filter_without_cells_is_refused(predicted: PaperResults, text: str, mes
 def test_cells_cover_the_tables(predicted: PaperResults) -> None:
     """Four models are on 6 networks, one on 5, one on the 3:1 tree, and three in production."""
     cells = select_cells(predicted.evaluation)
-    assert len(cells) == len(set(cells)) == 16 * 6 + 4 * 5 + 4 + 3
+    assert len(cells) == len(set(cells)) == 20 * 6 + 4 + 3
     assert step_count(cells, waits=True) == len(cells) + 6
     filtered = select_cells(predicted.evaluation, [CellFilter("qwen-moe", RATE)])
     assert {cell.job for cell in filtered} == {"qwen-moe", "qwen-moe in production"}
