@@ -29,11 +29,7 @@ _NAMESPACE: Final = re.compile(r"(net|mnt|pid|uts|ipc|user|cgroup|time):\[\d+\]"
 _BPF: Final = re.compile(rb"^(prog_id|map_id|link_id):\t(\d+)$", re.MULTILINE)
 _SYSCTLS: Final = Path("/proc/sys/net")
 _WRITABLE: Final = 0o222
-_MACHINE_SYSCTLS: Final = re.compile(
-    r"/netdev_max_backlog$|/tcp_(allowed|available)_congestion_control$"
-)
-"""Sysctls of the whole machine: the backlog, which `up` raises for good, and congestion controls,
-which are links of BPF and end with their processes."""
+"""Mode of what a network namespace has of its own; it shows some of the machine's, too."""
 _LISTENS: Final = "0A"
 _OF_STREAMS: Final = ("tcp", "tcp6")
 _OTHER_SOCKETS: Final = ("udp", "udp6", "raw", "raw6", "packet")
@@ -234,8 +230,7 @@ def _sysctls() -> Iterator[str]:
     for folder, _, files in os.walk(_SYSCTLS):
         for path in (Path(folder, file) for file in files):
             with suppress(OSError, UnicodeDecodeError):
-                # Those of the machine are shown in a namespace as read-only.
-                if path.stat().st_mode & _WRITABLE and not _MACHINE_SYSCTLS.search(str(path)):
+                if path.stat().st_mode & _WRITABLE:
                     yield f"sysctl {path} {path.read_text().strip()}"
 
 
