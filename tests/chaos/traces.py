@@ -40,7 +40,10 @@ groups=
 while IFS=: read -r _ names path; do
     for parent in "/sys/fs/cgroup/${names#name=}$path" "/sys/fs/cgroup/unified$path"; do
         [ -e "$parent/cgroup.procs" ] || continue
-        group=$parent/moefabric-test-$$
+        for left in "$parent"/moefabric-chaos-*; do # by a killed shell
+            [ -d "/proc/${left##*-}" ] || find "$left" -depth -type d -exec rmdir {} ';'
+        done 2> /dev/null
+        group=$parent/moefabric-chaos-$$
         mkdir "$group" || exit
         groups="$groups $group"
         for file in cpuset.cpus cpuset.mems; do
@@ -66,7 +69,7 @@ A new group of CPUs has none in version 1.
 """
 _ALONE: Final = """
 umount --all --no-mtab --types nsfs 2> /dev/null
-for folder in /tmp /run /dev/shm; do mount -t tmpfs tmpfs $folder || exit; done
+for folder in /tmp /run /dev/shm; do mount -t tmpfs -o size=64m tmpfs $folder || exit; done
 mkdir /run/netns && mount -t tmpfs tmpfs /run/netns && mount --make-shared /run/netns || exit
 for group in kernel fs vm user; do
     folder=/proc/sys/$group
