@@ -63,7 +63,7 @@ def _signal(number: signal.Signals, target: Target) -> None:
 
 def _limit(kind: int, limit: Callable[[int], int], target: Target) -> None:
     """Give a process a limit that it has reached, or is near to."""
-    with suppress(OSError):
+    with suppress(ProcessLookupError, FileNotFoundError):  # it has ended
         if pid := target.process():
             resource.prlimit(pid, kind, (limit(pid),) * 2)
 
@@ -136,7 +136,7 @@ def _starve(target: Target) -> Lift:
 
 def _schedule(target: Target, policy: int, cpus: set[int]) -> None:
     for thread in _threads(target):
-        with suppress(OSError):  # it has ended
+        with suppress(ProcessLookupError):
             os.sched_setscheduler(thread, policy, _IDLE)
             os.sched_setaffinity(thread, cpus)
 
