@@ -15,10 +15,10 @@
 # make systems         measures claims of other systems, 30 minutes: docs/systems, out/systems.json
 # make reference       writes docs/commands.md and docs/keys.md from the commands and the schemas
 # make docs            documentation with the API reference: out/docs/index.html
-# make bench           prints the figures of docs/benchmarks.md and asserts their bounds
+# make bench           measures the figures of docs/benchmarks.md and asserts their bounds: docs/results/benchmarks.csv
 # make sabotage        runs real experiments with deliberate faults and writes docs/sabotage.md
 # make conformance     runs Ryu's switch tests and writes docs/conformance.md
-# make chaos           random kills, stops, partitions and limits, 500 of them, in two hours at most; SEED=1 repeats a run
+# make chaos           random kills, stops, cuts, shortages and limits, 500 of them, in two hours at most; SEED=1 repeats a run
 # make soak            changes circuits 10,000 times under traffic with faults, an hour: out/soak.json, .svg
 # make fuzz            searches inputs that break a reader, a million each, for hours; INPUTS=1000 for less
 # make coverage        branch coverage of the unit tests: out/coverage/index.html
@@ -112,7 +112,8 @@ docs: setup-all
 	$(bin)/python -m tests docs
 
 bench: setup-all
-	$(bin)/python -m pytest -s $(wildcard tests/bench studies/tests/bench)
+	status=0; $(bin)/python -m pytest -s $(wildcard tests/bench studies/tests/bench) \
+		--store docs/results/benchmarks.csv || status=$$?; $(MAKE) results; exit $$status
 
 sabotage: setup-test
 	$(bin)/python -m pytest -s tests/sabotage

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from moefabric_studies.bench_figures import read_figures
 from moefabric_studies.oracle.page import text as simulators_text
 from moefabric_studies.oracle.results import OracleTables
 from moefabric_studies.raw_tables import read_table
@@ -20,10 +21,12 @@ from moefabric_studies.result_blocks import StoredResults, filled
 from moefabric_studies.systems.page import page_text
 from moefabric_studies.systems.study import StoredStudy
 
+from moefabric.api.provenance import MEASURED
 from moefabric.results.model import Provenance, read_run
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
+BENCHMARKS = RESULTS / "benchmarks.csv"
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -78,6 +81,10 @@ def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
     """Return the age of each stored result that is older than what it measures, by its name."""
     found = {}
     for file in result_files(folder):
+        if file.name == BENCHMARKS.name:
+            if text := age_of_benches(file, root):
+                found[file.stem] = text
+            continue
         if file.suffix == ".csv":
             source, _ = read_table(file)
         else:
@@ -85,6 +92,34 @@ def ages(folder: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
         if text := age(source, root):
             found[str(file.relative_to(folder).with_suffix(""))] = text
     return found
+
+
+def age_of_benches(file: Path, root: Path = ROOT) -> str:
+    """Return the greatest age of a bench's rows, with its name; empty if none is old."""
+    rows = {(one.bench, one.commit, one.modified) for one in read_figures(file)}
+    old: dict[str, str] = {}
+    for bench, commit, modified in sorted(rows):
+        measured = [*MEASURED, str(bench_file(bench).relative_to(ROOT))]
+        source = Provenance(commit=commit, modified=bool(modified), measured=measured)
+        if text := age(source, root):
+            old[bench] = max(old.get(bench, ""), text, key=_commits)
+    if not old:
+        return ""
+    oldest, count = max(old, key=lambda bench: _commits(old[bench])), len({one[0] for one in rows})
+    verb = "is" if len(old) == 1 else "are"
+    return f"{old[oldest]} ({oldest}; {len(old)} of {count} benches {verb} old)"
+
+
+def _commits(text: str) -> int:
+    """Return the number with which an age begins."""
+    first = text.partition(" ")[0]
+    return int(first) if first.isdigit() else 0
+
+
+def bench_file(bench: str) -> Path:
+    """Return the source of a bench."""
+    own = ROOT / f"tests/bench/{bench}.py"
+    return own if own.exists() else ROOT / f"studies/tests/bench/{bench}.py"
 
 
 def result_files(folder: Path) -> list[Path]:

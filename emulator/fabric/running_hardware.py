@@ -3,8 +3,9 @@
 import json
 import signal
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from moefabric.core.errors import FabricError
@@ -124,14 +125,22 @@ class RunningHardware:
         append_failure_event(self._made.run_dir, "inject", FailureKind.SERVER, [server], why, at_ns)
 
     def faults(self) -> list[str]:
-        """Describe containers, processes, OCSes' sockets and parts that have ended too early."""
+        """Describe what has ended: nodes, containers, processes, OCSes' sockets and parts."""
         unanswered = [name for name, ocs in self._made.ocses.items() if not ocs.is_alive]
         return [
+            *self._lost_nodes(),
             *self._made.containers.faults(),
             *(f"{name}: nothing answers at its sockets" for name in unanswered),
             *self._processes.ends(),
             *self._others.faults(),
         ]
+
+    def _lost_nodes(self) -> Iterator[str]:
+        """Describe the nodes whose namespaces nothing holds any more; one process holds many."""
+        held = self._made.pids.items()
+        if lost := [node for node, thread in held if not Path(f"/proc/{thread}").exists()]:
+            nodes = lost[0] if len(lost) == 1 else f"{lost[0]} to {lost[-1]}"
+            yield f"{nodes}: the process that holds their namespaces has ended"
 
     def describe(self) -> dict[str, Any]:
         """Return the hardware for `inspect --json`."""

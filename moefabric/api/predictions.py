@@ -4,6 +4,7 @@
 """
 
 from moefabric.prediction.control_time import ControlPrediction
+from moefabric.prediction.gpu_traffic import Parallelism, gpu_traffic
 from moefabric.prediction.job_prediction import TaskPlanner, deserved_circuits
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.scaling import shortest_wall_s
@@ -12,6 +13,6 @@ from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.workload import Workload
 
 __all__ = [
-    "ControlPrediction", "Jobs", "Substitutions", "TaskPlanner", "Workload",
-    "deserved_circuits", "shortest_wall_s", "workload", "workload_of", "workload_on",
+    "ControlPrediction", "Jobs", "Parallelism", "Substitutions", "TaskPlanner", "Workload",
+    "deserved_circuits", "gpu_traffic", "shortest_wall_s", "workload", "workload_of", "workload_on",
 ]  # fmt: skip

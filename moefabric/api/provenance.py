@@ -78,15 +78,15 @@ def _name(path: Path) -> str:
     return str(whole.relative_to(_SOURCE)) if whole.is_relative_to(_SOURCE) else path.name
 
 
-def commit_of(source: Path) -> tuple[str | None, bool]:
-    """Return the commit of a checkout, and whether measured folders differ from it.
+def commit_of(source: Path, folders: Sequence[str] = MEASURED) -> tuple[str | None, bool]:
+    """Return the commit of a checkout, and whether folders differ from it.
 
     An installed package is no checkout, even if a folder above it is one.
     """
     if not (source / ".git").exists():
         return None, False
     commit = _git(source, "rev-parse", "HEAD")
-    changes = _git(source, "status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+    changes = _git(source, "status", "--porcelain", "--untracked-files=no", "--", *folders)
     return commit or None, bool(commit and changes)
 
 

@@ -24,7 +24,7 @@ from moefabric.planner.policy import Policy
 from moefabric.workload.iterations.iteration import DispatchLight
 from moefabric.workload.iterations.job import JobShape
 from moefabric.workload.iterations.split_demand import SplitDemandSource
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import ComputeModel, Model, Training
 from moefabric.workload.models.payload import Payloads, PayloadTransform
 from moefabric.workload.placement.collective_order import CONCURRENT
 from moefabric.workload.placement.copy_rule import CopyRule, CopyUnit
@@ -93,7 +93,12 @@ class TrainingSpec(section.Section):
     gradients of these and of the embeddings, and the optimiser (Adam, bound by memory). If fewer
     layers than the model's are replayed, it has as large a part of them."""
     memory_rate: section.Rate = section.quantity_field("16.3Tb/s")
-    """Rate of a GPU's memory, for the optimiser. Default: an A100 of 80 GB."""
+    """Rate of a GPU's memory, for the optimiser and `compute`. Default: an A100 of 80 GB."""
+    compute: ComputeModel = "flops"
+    """Duration of computation: `flops` divides FLOPs by the speed that is reached; with `roofline`,
+    matrices last at least until memory has moved weights, inputs and outputs, and norms,
+    residuals, SwiGLU and the order of tokens last until memory has moved what they read and
+    write."""
     checkpoint_load: section.DurationNs = 0
     """Model time to load a checkpoint when an iteration starts anew after the loss of a server or
     GPU."""
@@ -121,7 +126,9 @@ class TrainingSpec(section.Section):
         )
         latency_s = self.message_latency / NS_PER_S if self.token_counts else None
         costs = latency_s, self.whole_model, self.memory_rate / 8
-        return Training(*sizes, *speeds, self.recomputation, payloads, self.gradient_sums, *costs)
+        sums = self.gradient_sums
+        training = Training(*sizes, *speeds, self.recomputation, payloads, sums, *costs)
+        return replace(training, compute=self.compute)
 
 
 class HybridSpec(section.Section):

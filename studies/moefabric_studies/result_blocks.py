@@ -9,6 +9,7 @@ A comment before a block says what it shows; a comment ends it. What is between 
 
 `*` instead of a fabric's name gives the range over all fabrics. Figures of an invalid fabric are
 not shown: tables have dashes and the reason, and a sentence that names one is an error.
+`moefabric_studies.bench_figures` has the blocks of benches.
 """
 
 import os
@@ -30,6 +31,7 @@ from moefabric.api.results import (
     read_run,
     summaries,
 )
+from moefabric_studies.bench_figures import BLOCK, block_text
 
 _TABLE: Final = re.compile(
     r"(?P<head><!-- results: (?P<names>[\w, -]+?) \((?P<columns>[\w, ]+)\) -->\n)"
@@ -41,7 +43,7 @@ _VALUE: Final = re.compile(
     r".*?(?P<end><!-- /result -->)",
     re.DOTALL,
 )
-_MARK: Final = re.compile(r"<!-- results?:")
+_MARK: Final = re.compile(r"<!-- (results?|bench(es)?):")
 _REASONS: Final = 2
 """Reasons of a verdict that a page shows."""
 
@@ -90,7 +92,9 @@ def filled(text: str, page: Path, results: StoredResults) -> str:
     """
     text, tables = _TABLE.subn(partial(_table, page, results), text)
     text, values = _VALUE.subn(partial(_value, page, results), text)
-    if len(_MARK.findall(text)) != tables + values:
+    benches = results.path("benchmarks").with_suffix(".csv")
+    text, figures = BLOCK.subn(partial(block_text, page, benches), text)
+    if len(_MARK.findall(text)) != tables + values + figures:
         raise SpecError([(str(page), "a block of results has a wrong head, or no end")])
     return text
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.bench.recording import record
 from tests.support.command_home import new_home
 from tests.support.dilation import (
     between_packets_s,
@@ -33,6 +34,17 @@ def test_model_time_does_not_depend_on_the_dilation(control_time: str) -> None:
     fixed = control_time != "measured"
     for dilation, result in runs.items():
         bound = BOUND if dilation > 1 else BOUND_UNDILATED
+        if result is not base:
+            compared = {"iteration without control time": (without_control_s, bound)}
+            if fixed:
+                compared = {
+                    "iteration without all-to-alls": (between_packets_s, 0.005),
+                    "iteration": (iteration_s, bound),
+                }
+            for what, (seconds, most) in compared.items():
+                name = f"{what}, from that at dilation 25, control time {control_time}"
+                error = seconds(result) / seconds(base) - 1
+                record(f"{name}: dilation {dilation}", "%", error, at_most=most)
         assert without_control_s(result) == pytest.approx(without_control_s(base), rel=bound)
         if fixed:
             assert between_packets_s(result) == pytest.approx(between_packets_s(base), rel=0.005)

@@ -13,6 +13,7 @@ import pytest
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
+from tests.bench.recording import record
 from tests.support.agents_lab import fleet_on, paced_flow
 from tests.support.namespaces import Island, island, must
 
@@ -128,6 +129,11 @@ def test_engine_is_as_fast_as_iperf3(tmp_path: Path) -> None:
             engine, iperf3, unverified = (median(column) for column in zip(*rates, strict=True))
             fastest = max(rate for _, rate, _ in rates)
             ratios.append(engine / iperf3)
+            goodput = "goodput of an agent with every byte verified, relative to"
+            record(f"{goodput} iperf3: {flows} flows", "", ratios[-1], n=RUNS, at_least=0.9)
+            record(f"{goodput} iperf3's fastest run: {flows} flows", "", engine / fastest, n=RUNS)
+            other = f"{goodput} an agent that compares nothing: {flows} flows"
+            record(other, "", engine / unverified, n=RUNS)
             print(
                 f"\n{flows} flows: engine {engine / 1e9:.1f} Gb/s, iperf3 {iperf3 / 1e9:.1f} "
                 f"({fastest / 1e9:.1f} at best): ratio {ratios[-1]:.2f} "
@@ -136,5 +142,7 @@ def test_engine_is_as_fast_as_iperf3(tmp_path: Path) -> None:
             )
         memory = ours.memory_mb()
     print(f"memory with {MOST_FLOWS} connections: {memory} MB")
+    name = f"memory of an agent with {MOST_FLOWS} connections"
+    record(name, "MB", max(memory.values()), at_most=40)
     assert min(ratios) >= 0.9
     assert max(memory.values()) <= 40

@@ -5,13 +5,14 @@ Every run counts, with its tails: there is no second try and no best of several 
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from moefabric.results.model import ErrorSummary, FabricResult, RunResult, read_run
+from tests.bench.recording import record
 from tests.support.command_home import MOEFABRIC, NEEDS_COMMAND
 from tests.support.paths import EXAMPLES
 
@@ -85,6 +86,18 @@ def line(fabric: str, kind: str, count: int, errors: list[float]) -> str:
     return f"{fabric:14}{kind:12}{count:8}" + "".join(f"{e * 100:+9.2f}" for e in errors)
 
 
+def record_errors(
+    what: str, run: RunResult, bounds: Mapping[str, tuple[float | None, float]]
+) -> None:
+    """Hand over the errors of each fabric, with bounds of median and tail for each kind of work."""
+    for kind, (bias, tail) in bounds.items():
+        for result in run.results:
+            errors = result.fidelity.completion_errors[kind]
+            name, end = f"{what}, errors of {kind}s", f": {result.fabric}"
+            record(f"{name}, signed median{end}", "%", errors.p50, n=errors.n, at_most=bias)
+            record(f"{name}, 95th percentile{end}", "%", errors.abs_p95, n=errors.n, at_most=tail)
+
+
 def faults(
     run: RunResult,
     *,
@@ -122,6 +135,11 @@ def test_prototype_completes_as_predicted(tmp_path: Path) -> None:
     run = run_example("prototype", tmp_path / "out.json")
     predicted = {r.fabric: round(r.ratios.predicted_vs_eps or 0.0, 2) for r in run.results}
     assert predicted == {"eps": 1.0, "mixnet": 1.44, "mixnet-spill": 1.02, "static": 1.44}
+    record_errors("prototype", run, {"collective": (0.003, 0.02), "flow": (None, 0.02)})
+    lead = min(min(against_plan(result)) for result in run.results)
+    record(
+        "prototype, greatest lead of a collective on the fluid bound", "%", -lead, at_most=-FASTEST
+    )
     assert max(abs(ratio_error(result)) for result in run.results) <= 0.02
     assert not faults(run, bias=0.003, tail=0.02, flow_tail=0.02)
 
@@ -130,6 +148,8 @@ def test_prototype_completes_as_predicted(tmp_path: Path) -> None:
 def test_prototype_over_plain_tcp_completes_as_predicted(tmp_path: Path) -> None:
     """Flows without a pace share full links equally; each may differ, the last one hardly."""
     run = run_example("prototype", tmp_path / "out.json", "transport=tcp")
+    bounds = {"collective": (0.01, 0.05), "flow": (None, 0.40)}
+    record_errors("prototype over plain TCP", run, bounds)
     assert max(abs(ratio_error(result)) for result in run.results) <= 0.02
     assert not faults(run, bias=0.01, tail=0.05, flow_tail=0.40)
 
@@ -148,6 +168,8 @@ def test_region_of_eight_servers_with_eight_nics_completes_as_predicted(tmp_path
     run = run_example(
         "region", tmp_path / "out.json", "scale={bytes: 50, dilation: 40}", "training.iterations=3"
     )
+    bounds = {"collective": (0.003, 0.02), "flow": (None, 0.02)}
+    record_errors("region of 8 servers with 8 NICs at 50 Mb/s", run, bounds)
     assert not faults(run, bias=0.003, tail=0.02, flow_tail=0.02)
 
 
@@ -159,6 +181,8 @@ def test_job_of_256_gpus_over_spines_completes_as_predicted(tmp_path: Path) -> N
     """
     run = run_example("spines", tmp_path / "out.json")
     kinds = ("collective", "transfer")
+    bounds = {"collective": (0.01, 0.05), "transfer": (0.01, 0.05), "flow": (None, 0.05)}
+    record_errors("256 GPUs over spines", run, bounds)
     assert not faults(run, bias=0.01, tail=0.05, flow_tail=0.05, kinds=kinds)
     for result in run.results:
         assert result.spines is not None

@@ -15,6 +15,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.results.model import FabricResult, RunResult
 from tests.bench.bench_fidelity import run_example
+from tests.bench.recording import record
 from tests.support.hybrid_lab import completions as in_the_model
 from tests.support.hybrid_lab import errors as relative_errors
 from tests.support.hybrid_lab import hybrid
@@ -22,7 +23,10 @@ from tests.support.paths import EXAMPLES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SETTINGS = [one for one in os.environ.get("MOEFABRIC_HYBRID_SETTINGS", "").split(";") if one]
-"""Settings of all runs, such as `training.dp=16;wiring.regions=[{count: 32, servers: 4}]`."""
+"""Settings of all runs, such as `training.dp=16;wiring.regions=[{count: 32, servers: 4}]`.
+
+Figures of runs with settings are printed and not kept.
+"""
 MOST = 0.03
 Key = tuple[str, str, int | None, int, int]
 
@@ -64,6 +68,10 @@ def row(name: str, full: FabricResult, hybrid: FabricResult, servers: frozenset[
         + " | ".join(f"{np.median(e):+.1%}, {np.abs(e).max():.1%}" for e in listed)
         + f" | {hybrid.fidelity.verdict} |"
     )
+    if not SETTINGS:
+        what = f"hybrid run relative to full emulation, background {name}"
+        record(f"{what}, iteration: {full.fabric}", "%", iteration)
+        record(f"{what}, all completion times together: {full.fabric}", "%", total)
     return max(abs(iteration), abs(total))
 
 
@@ -94,6 +102,13 @@ def test_models_of_part_and_cluster_agree(example: str, replicas: int, fabric: i
             f"{spec.fabrics[fabric].name} | {mode} | {hybrid_s / iteration_s - 1:+.1%} | "
             f"{np.median(listed):.1%}, {listed.max():.1%} | {took_s:.1f} s |"
         )
+        at = f"{spec.wiring.server_count} servers, {spec.fabrics[fabric].name}"
+        what, most = f"hybrid model relative to the cluster's, background {mode}", None
+        if mode == "replayed":
+            most = MOST
+        record(f"{what}, iteration: {at}", "%", hybrid_s / iteration_s - 1, at_most=most)
+        name = f"{what}, absolute errors of completion times: {at}"
+        record(name, "%", samples=listed.tolist(), at_most=most)
         if mode == "replayed":
             assert np.median(listed) < MOST
             assert abs(hybrid_s / iteration_s - 1) < MOST

@@ -1,16 +1,15 @@
-"""Table of fabrics with 4 to 512 servers: what `up`, `down` and control cost, also per server.
+"""Fabrics with 4 to 512 servers: what `up`, `down` and control cost.
 
 Regions have 8 servers of 6 optical and 2 electrical NICs, an OCS and a controller. Every fabric is
 checked with packets while it is up (`moefabric check`). `up` also has the CPU time of all cores
 together, which other programs change less. Memory is that of the processes. The control loop lasts
 from a demand to its last confirmed rule in one region, without settling; planning is a part of it.
 
-`GROWTH=FILE` also writes the table as Markdown. `-k 512-servers` measures one size.
+`-k 512-servers` measures one size.
 """
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Final
 
@@ -25,6 +24,7 @@ from moefabric.emulator.fabric.datapath import bpf_refusal
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.testbed.fabric_check import FabricCheck, check_fabric
 from tests.bench.bench_updown import Cycle, outer, run_cycle
+from tests.bench.recording import record
 
 __all__ = ["outer"]
 """A fixture, and with it the namespace in which fabrics come up."""
@@ -41,41 +41,17 @@ CHANGES: Final = 21
 UP_S, DOWN_S, MEMORY_MB = 25.0, 6.0, 6144.0
 LOOP_S: Final = 0.010
 """Bounds that hold at every size; the times on an idle machine."""
-HEADINGS: Final = (
-    "servers", "`up`; its CPU", "`down`", "memory", "control loop, p50", "planning, p50",
-    "per server: CPU of `up`; memory",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Size:
-    """Row of the table."""
+    """What a fabric of this size costs."""
 
     servers: int
     cycle: Cycle
     loop_s: float
     plan_s: float
     check: FabricCheck
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As the table has it."""
-        cycle, count = self.cycle, self.servers
-        return (
-            str(count),
-            f"{cycle.up_s:.1f} s; {cycle.up_cpu_s:.1f} s",
-            f"{cycle.down_s:.1f} s",
-            f"{cycle.memory_mb:.0f} MB",
-            f"{1e3 * self.loop_s:.1f} ms",
-            f"{1e3 * self.plan_s:.2f} ms",
-            f"{1e3 * cycle.up_cpu_s / count:.0f} ms; {cycle.memory_mb / count:.1f} MB",
-        )
-
-
-def markdown(rows: list[Size]) -> str:
-    """The table."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def sized(servers: int) -> Fabric:
@@ -116,17 +92,22 @@ def measured(servers: int, outer: str) -> Size:
     return Size(servers, cycle, loop_s, plan_s, check)
 
 
-ROWS: Final[list[Size]] = []
-
-
 @pytest.mark.parametrize("servers", SIZES, ids=lambda servers: f"{servers}-servers")
 def test_cost_stays_within_bounds(outer: str, servers: int) -> None:
-    ROWS.append(row := measured(servers, outer))
-    print("\n" + markdown(ROWS))
-    if file := os.environ.get("GROWTH"):
-        Path(file).write_text(markdown(ROWS))
-    assert row.check.passed
-    assert row.loop_s <= LOOP_S
-    assert max(row.cycle.idle_up_s, row.cycle.up_cpu_s / (os.cpu_count() or 1)) <= UP_S
-    assert row.cycle.idle_down_s <= DOWN_S
-    assert row.cycle.memory_mb <= MEMORY_MB
+    size, end = measured(servers, outer), f"{servers} servers"
+    cycle = size.cycle
+    up_s = max(cycle.idle_up_s, cycle.up_cpu_s / (os.cpu_count() or 1))
+    record(f"`up`: {end}", "s", cycle.up_s)
+    record(f"`up` as on idle cores: {end}", "s", up_s, at_most=UP_S)
+    record(f"CPU of `up`, all cores: {end}", "s", cycle.up_cpu_s)
+    record(f"`down`: {end}", "s", cycle.down_s)
+    record(f"`down` as on idle cores: {end}", "s", cycle.idle_down_s, at_most=DOWN_S)
+    record(f"memory of processes: {end}", "MB", cycle.memory_mb, at_most=MEMORY_MB)
+    record(f"memory of processes and the kernel's objects: {end}", "MB", cycle.taken_mb)
+    record(f"control loop of a region, p50: {end}", "ms", size.loop_s, n=CHANGES, at_most=LOOP_S)
+    record(f"planning in it, p50: {end}", "ms", size.plan_s, n=CHANGES)
+    assert size.check.passed
+    assert size.loop_s <= LOOP_S
+    assert up_s <= UP_S
+    assert cycle.idle_down_s <= DOWN_S
+    assert cycle.memory_mb <= MEMORY_MB

@@ -15,6 +15,7 @@ from moefabric import Lab, load_fabric
 from moefabric.controller.client import ControllerClient
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.waiting import Deadline
+from tests.bench.recording import record
 from tests.support.namespaces import own_machine
 from tests.support.paths import EXAMPLES
 
@@ -85,6 +86,8 @@ def test_lost_light_is_noticed_within_a_second() -> None:
         f"most {noticed[-1]:.2f} s; avoided p50 {median(avoided):.2f} s; the first was lit again "
         f"after {lit_s:.2f} s"
     )
+    record("light that goes away by itself: noticed, p50", "s", samples=noticed, at_most=BOUND_S)
+    record("light that goes away by itself: avoided, p50", "s", samples=avoided)
     assert median(noticed) <= BOUND_S
 
 
@@ -117,4 +120,6 @@ def test_checks_cost_little() -> None:
             f"{frames * FRAME_BYTES * 8 / 1e3:.0f} kb/s; controllers and switches use "
             f"{without:.2%} of a core without checks, {with_checks:.2%} with them"
         )
+        name = "checks of light each half second, more of a core for controllers and switches"
+        record(f"{name}: {len(circuits)} circuits", "%", with_checks - without, at_most=0.15)
         assert with_checks - without < 0.15

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.bench.recording import record
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.paths import EXAMPLES
 from tests.support.ray_machines import ray_cluster
@@ -65,6 +66,10 @@ def test_prototype_takes_as_long_on_two_machines(head: NamespaceMachine, tmp_pat
         iteration = iteration_s(other) / iteration_s(one) - 1
         low, middle, high = np.percentile(errors, [5, 50, 95])
         worst = max(worst, abs(iteration), abs(middle))
+        what, end = "two machines relative to one", f": {one['fabric']}"
+        record(f"{what}, iteration{end}", "%", iteration, at_most=MOST)
+        name = f"{what}, collectives, signed median{end}"
+        record(name, "%", samples=errors.tolist(), at_most=MOST)
         verdicts = " and ".join(result["fidelity"]["verdict"] for result in (one, other))
         print(
             f"{one['fabric']}: iteration {iteration:+.1%}, {len(errors)} collectives: "

@@ -23,6 +23,7 @@ from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.testbed.fabric_processes import fabric_processes
+from tests.bench.recording import record
 from tests.support.namespaces import own_machine
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(240)]
@@ -100,9 +101,13 @@ def test_memory_and_cores_of_parts() -> None:
     for regions, servers in _SHAPES:
         used = usage(shaped(regions, servers))
         total = sum(one.memory_mb for one in used.values())
+        shape = f"{regions} x {servers} servers"
         print(f"{regions} regions of {servers} servers: {total:.0f} MB")
+        record(f"memory of a fabric's processes: {shape}", "MB", total)
         for name, one in used.items():
+            each_mb = one.memory_mb / one.processes
+            record(f"memory of one `{name}`: {shape}", "MB", each_mb, n=one.processes)
             print(
                 f"  {one.processes:3} {name:44} {one.memory_mb:7.1f} MB {one.cores:6.3f} cores, "
-                f"each {one.memory_mb / one.processes:6.1f} MB"
+                f"each {each_mb:6.1f} MB"
             )

@@ -18,6 +18,7 @@ from moefabric.emulator.crossbar.carrier import Carrier
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
+from tests.bench.recording import record
 from tests.kernel.carrier_bench import CarrierWatch
 from tests.kernel.optical_bench import HostNetwork
 from tests.support.ocs_process import ocs_process
@@ -90,6 +91,9 @@ def test_matching_of_64_circuits_takes_about_a_millisecond(tmp_path: Path) -> No
     print(
         f"\n64 circuits (128 cross-connects), command to *opc?: p50 {p50:.2f} ms, p99 {p99:.2f} ms"
     )
+    name = "64 circuits over SCPI, command to `*opc?`"
+    record(f"{name}: p50", "ms", p50 / 1e3, n=MATCHINGS, at_most=0.0015)
+    record(f"{name}: p99", "ms", p99 / 1e3, n=MATCHINGS)
     assert p50 <= 1.5
 
 
@@ -182,6 +186,8 @@ def test_dark_time_equals_settle_time(tmp_path: Path, settle_ms: int) -> None:
         statistics.quantiles(errors, n=100, method="inclusive")[98],
     )
     print(f"\nsettle {settle_ms} ms: dark-time error p50 {p50:.3f} ms, p99 {p99:.3f} ms, {valid}")
+    name = f"error of the dark time at one port, p99: settling in {settle_ms} ms"
+    record(name, "ms", p99 / 1e3, n=len(errors), at_most=0.0003)
     assert len(errors) >= ROUNDS / 2, valid
     assert p99 <= 0.3
 
@@ -219,6 +225,8 @@ def test_link_comes_up_after_light_by_link_up_time(tmp_path: Path) -> None:
             statistics.quantiles(times_ms, n=100, method="inclusive")[98],
         )
         print(f"\nlink {direction}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+        most_s = 0.002 if times_ms is up else 0.005
+        record(f"link {direction}: p50", "ms", p50 / 1e3, n=ROUNDS, at_most=most_s)
     assert min(up) >= 0
     assert statistics.median(up) <= 2
     assert statistics.median(down) <= 5

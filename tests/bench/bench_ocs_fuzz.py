@@ -17,6 +17,7 @@ from moefabric.config.plugins import OCS_DIALECTS, ocs_dialects, plugin_referenc
 from moefabric.emulator.crossbar.bpf_crossbar import BpfCrossbar
 from moefabric.emulator.crossbar.crossbar import Ports
 from moefabric.emulator.ocs.fd_handoff import listen_in_namespace
+from tests.bench.recording import record
 from tests.support.ocs_fuzz import TL1_LOG_IN, request, restconf_inputs, scpi_inputs, tl1_inputs
 from tests.support.ocs_process import ocs_process
 
@@ -130,6 +131,8 @@ def test_process_survives_hundred_thousand_invalid_inputs(
         f"\n{front_end}: {INPUTS} inputs in {duration:.0f} s; "
         f"memory grew by {growth / 1024:.0f} kB; {summary}"
     )
+    name = f"growth of a switch's memory over {INPUTS:,} invalid inputs: {front_end}"
+    record(name, "MB", growth / 1e6, at_most=GROWTH_BYTES / 1e6)
     assert lit == LIT
     assert counts[b"HTTP/1.1 500"] == 0
     assert growth < GROWTH_BYTES

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.recording import record
 from tests.kernel.light_under_traffic import MatchingsUnderTraffic
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
@@ -20,5 +21,9 @@ def test_thousand_matchings_misdeliver_no_frame_and_untouched_circuits_lose_none
         f"{len(deliveries.misdelivered)} misdelivered, "
         f"{len(deliveries.lost_untouched)} lost on untouched circuits"
     )
+    what = "frames of 1,000 random matchings under traffic"
+    record(f"{what}: delivered", "", deliveries.delivered)
+    record(f"{what}: misdelivered", "", len(deliveries.misdelivered), at_most=0)
+    record(f"{what}: lost on circuits that stay", "", len(deliveries.lost_untouched), at_most=0)
     assert deliveries.misdelivered == []
     assert deliveries.lost_untouched == []

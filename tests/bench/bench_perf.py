@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.bench.recording import record
 from tests.support.attempts import measurements
 from tests.support.command_home import MOEFABRIC, NEEDS_COMMAND
 from tests.support.namespaces import island
@@ -80,6 +81,10 @@ def test_time_is_that_of_the_ports(
         f"{best['busbw_gbs']:.2f} GB/s on the bus, {excess(best):+.1%} from the port bound; "
         f"all: {', '.join(f'{excess(row):+.1%}' for row in rows)}"
     )
+    ranks = f"{kind} of 64 MiB among {servers * gpus} ranks on {servers} servers"
+    record(f"time over the port bound: {ranks}", "%", excess(best), n=4, at_most=bound)
+    record(f"time: {ranks}", "ms", best["time_us"] / 1e6, n=4)
+    record(f"bandwidth of the bus: {ranks}", "GB/s", best["busbw_gbs"], n=4)
     assert best["wrong"] == 0
     assert excess(best) > -0.005
     assert bound is None or excess(best) < bound

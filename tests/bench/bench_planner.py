@@ -32,6 +32,7 @@ from moefabric.planner.plan import plan
 from moefabric.planner.robust_split import assumed_split, robust_split
 from moefabric.planner.waterfill import EpsLinks, completion_s
 from moefabric.simulator.fluid import bound_s, predict
+from tests.bench.recording import record
 from tests.support.paths import EXAMPLES
 from tests.support.planner_cases import circuit_rate, demand_matrix, fabric, forwarding_fabric
 from tests.support.policies import POLICIES
@@ -56,6 +57,9 @@ def test_algorithm1_for_128_servers_takes_10_ms_or_less(order: PairOrder) -> Non
     least_s, median_s = cpu_seconds(lambda: order(demand + demand.T, [6] * 128))
     print("\nAlgorithm 1, 128 servers, 6 optical NICs:", end=" ")
     print(f"{least_s * 1e3:.1f} ms least, {median_s * 1e3:.1f} ms median")
+    name = f"Algorithm 1 for 128 servers, CPU, {order.__name__.removesuffix('_order')}"
+    record(f"{name}: least", "ms", least_s, n=9, at_most=0.01)
+    record(f"{name}: p50", "ms", median_s, n=9)
     assert least_s <= 0.010
 
 
@@ -82,6 +86,8 @@ def test_joint_for_16_servers_takes_100_ms_or_less_and_is_never_worse_than_algor
     print("\njoint, 16 servers:", end=" ")
     print(f"{median(durations) * 1e3:.0f} ms median, {max(durations) * 1e3:.0f} ms most")
     print("  Algorithm 1's time to joint's: " + " ".join(f"{gain:.2f}" for gain in gains))
+    record("search of `joint` for 16 servers, CPU, p50", "ms", samples=durations, at_most=0.1)
+    record("Algorithm 1's end relative to `joint`'s, p50", "", samples=gains, at_least=1)
     assert min(gains) >= 1 - 1e-9
     assert median(durations) <= 0.100
 
@@ -90,6 +96,7 @@ def test_joint_for_16_servers_takes_100_ms_or_less_and_is_never_worse_than_algor
 def test_joint_comes_near_the_bound_in_150_ms_or_less(servers: int) -> None:
     """The bound is a time below which no circuits end, each carrying one pair's bytes."""
     print(f"\njoint, {servers} servers: CPU ms; Algorithm 1's and joint's time to the bound")
+    medians, greatest = list[float](), list[float]()
     for shape in SHAPES:
         results = [search(servers, seed, shape) for seed in range(3)]
         duration = median(duration for duration, *_ in results)
@@ -97,8 +104,13 @@ def test_joint_comes_near_the_bound_in_150_ms_or_less(servers: int) -> None:
         after = [joint_s / bound_s for _, _, joint_s, bound_s in results]
         print(f"  {shape:>7} {1e3 * duration:5.0f} {median(before):6.2f}", end=" ")
         print(f"{median(after):6.3f}, at most {max(after):.3f}")
+        medians.append(duration)
+        greatest.append(max(after))
         assert max(after) <= max(before) * (1 + 1e-9)
         assert duration <= 0.150
+    name, end = "search of `joint`, CPU, slowest kind of demand, p50", f"{servers} servers"
+    record(f"{name}: {end}", "ms", max(medians), samples=medians, at_most=0.15)
+    record(f"end of `joint`'s circuits relative to a bound, greatest: {end}", "", max(greatest))
 
 
 def training_demand(servers: int, seed: int) -> Array:
@@ -127,6 +139,7 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
     lp = relay_linear_program(wired, region.servers, lit)
     print(f"\nmultihop, {servers} servers, {optical}+{8 - optical} NICs:", end=" ")
     print("CPU ms, time to that of the LP (its CPU ms) and to the bound, bytes forwarded")
+    greatest = list[float]()
     for shape in ("training", "uniform", *SHAPES):
         durations, ratios, exact_ms, bounds, forwarded = [], [], [], [], []
         for seed in range(5 if servers < 32 else 3):
@@ -152,8 +165,15 @@ def test_multihop_splits_within_a_hundredth_of_the_program_in_5_to_50_ms(
             f"{max(ratios):.4f} ({median(exact_ms):.0f}); {median(bounds):.3f}; "
             f"{median(forwarded):.1f} %"
         )
+        greatest.append(max(ratios))
+        if shape == "training":
+            name = f"`multihop`'s split over circuits that stand, {optical} optical NICs, CPU, p50"
+            samples = [ms / 1e3 for ms in durations]
+            record(f"{name}: {servers} servers", "ms", samples=samples, at_most=most_ms / 1e3)
         assert max(ratios) <= 1.01
         assert median(durations) <= most_ms
+    name = f"`multihop`'s time relative to the linear program's, {optical} optical NICs, greatest"
+    record(f"{name}: {servers} servers", "", max(greatest), samples=greatest, at_most=1.01)
 
 
 @pytest.mark.parametrize(("servers", "most_ms"), [(4, 8.0), (8, 12.0), (16, 40.0)])
@@ -180,6 +200,10 @@ def test_first_split_over_new_circuits_takes_8_to_40_ms(
             laters.append(1e3 * cpu_seconds(split, 3)[0])
         print(f"  {optical:>2}+1 NICs: {min(firsts):5.2f} {median(firsts):5.2f};", end=" ")
         print(f"{min(laters):5.2f} {median(laters):5.2f}")
+        if optical == 7:
+            samples, name = [ms / 1e3 for ms in firsts], f"first split of `{policy}`, 7+1 NICs, CPU"
+            record(f"{name}, p50: {servers} servers", "ms", samples=samples, at_most=most_ms / 1e3)
+            record(f"{name}, least: {servers} servers", "ms", min(samples), n=len(samples))
         assert median(firsts) <= most_ms
 
 
@@ -222,11 +246,14 @@ def test_robust_split_of_eight_steps_suits_the_next_one_in_50_ms() -> None:
         "16 steps": lambda history: history[:16],
     }.items():
         found[name], text = after(assumed)
+        what = "next step's time relative to its bound, mean of splits for earlier steps"
+        record(f"{what}: {name}", "", found[name], n=len(places))
         print(f"  {name:>12} {text}")
     eight = [demand(step, 0) for step in range(8)]
     robust_split(wired, eight, lit)
     least_s, _ = cpu_seconds(partial(robust_split, wired, eight, lit))
     print(f"  robust split of 8 steps: {1e3 * least_s:.0f} ms")
+    record("robust split of 8 steps, CPU, least", "ms", least_s, n=9, at_most=0.05)
     assert found["itself"] < found["8 steps"] < 0.9 * found["the last"]
     assert found["8 steps"] < 0.9 * found["the sum of 8"]
     assert least_s <= 0.050
@@ -249,6 +276,9 @@ def test_joint_multihop_compares_circuits_in_100_to_1000_ms(servers: int, most_m
     print(f"\njoint-multihop, {servers} servers: {median(durations):.0f} ms median,", end=" ")
     print(f"{max(durations):.0f} ms most; even circuits take", end=" ")
     print(" ".join(f"{gain:.3f}" for gain in gains) + " times as long")
+    name = "planning of `joint-multihop` beside a standing mesh or expander, CPU, p50"
+    samples = [ms / 1e3 for ms in durations]
+    record(f"{name}: {servers} servers", "ms", samples=samples, at_most=most_ms / 1e3)
     assert min(gains) >= 0.99
     assert median(durations) <= most_ms
 
@@ -281,6 +311,9 @@ def test_copilot_fit_is_faster_than_slsqp(experts: int, iterations: int, ratio: 
         f"  loss {one['fit_loss']:.7f} (at most {one['fit_gap']:.0e} above the least), "
         f"SLSQP {one['slsqp_loss']:.7f}"
     )
+    record(f"Copilot's fit, CPU: {experts} experts", "ms", one["fit_s"])
+    name = f"CPU of SLSQP's {iterations} steps relative to Copilot's fit: {experts} experts"
+    record(name, "", slsqp_ms / fit_ms, at_least=ratio)
     assert one["fit_loss"] <= one["slsqp_loss"] * (1 + 1e-5)
     assert slsqp_ms >= ratio * fit_ms
 
@@ -299,4 +332,6 @@ def test_sixteen_regions_of_eight_servers_and_seven_layers_take_under_five_secon
             plan(wired, region, demand, POLICIES[policy], CircuitSet())
     duration = process_time() - start
     print(f"\n{policy}: 16 regions x 8 servers x 7 layers in {duration:.2f} s")
+    name = f"plans of 16 regions of 8 servers for 7 layers, CPU: {policy}"
+    record(name, "s", duration, at_most=5)
     assert duration <= 5.0

@@ -27,6 +27,7 @@ from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
+from tests.bench.recording import record
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,8 +101,11 @@ def bring_up(made: Fabric) -> None:
 def running(made: Fabric) -> Iterator[str]:
     """Yield the path of an isolated namespace in which the fabric runs."""
     folder = tempfile.mkdtemp(prefix="mf", dir="/tmp")
-    os.environ["MOEFABRIC_RUN_DIR"] = folder
-    with subprocess.Popen(["unshare", "-n", "sleep", "600"]) as machine:
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        subprocess.Popen(["unshare", "-n", "sleep", "600"]) as machine,
+    ):
+        environment.setenv("MOEFABRIC_RUN_DIR", folder)
         isolated, own = Path(namespaces.path_of(machine.pid)), Path("/proc/self/ns/net")
         Deadline.after(5).wait_for(lambda: isolated.readlink() != own.readlink(), "namespace")
         try:
@@ -111,7 +115,6 @@ def running(made: Fabric) -> Iterator[str]:
             namespaces.run_in(str(isolated), partial(lifecycle.down, made.name), timeout_s=60)
             machine.kill()
             shutil.rmtree(folder)
-            os.environ.pop("MOEFABRIC_RUN_DIR")
 
 
 def between(name: str, answer: str, ask: str, to: str, number: int) -> tuple[str, str]:
@@ -184,6 +187,12 @@ def test_round_trip_and_goodput_do_not_depend_on_fabric_size() -> None:
             f"{servers} servers: RTT {us:.0f} µs, one flow {bps / 1e9:.1f} Gb/s, "
             f"idle at rest {idle:.1%}"
         )
+        record(f"round trip of a byte over the EPS: {servers} servers", "µs", us / 1e6, n=ROUNDS)
+        record(f"goodput of one unshaped flow: {servers} servers", "Gb/s", bps, n=ROUNDS)
+        record(f"idle share of the CPU at rest: {servers} servers", "%", idle, at_least=0.97)
+    what = "128 servers relative to 4"
+    record(f"{what}: round trip", "", large_us / small_us, n=ROUNDS, at_most=1.2)
+    record(f"{what}: goodput", "", large_bps / small_bps, n=ROUNDS, at_least=0.8)
     print(f"128 / 4: round trip {large_us / small_us:.2f}, goodput {large_bps / small_bps:.2f}")
     assert large_us / small_us < 1.2
     assert large_bps / small_bps > 0.8

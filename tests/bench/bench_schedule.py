@@ -13,6 +13,7 @@ from moefabric.prediction.workload_loader import workload_on
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Stream
 from moefabric.workload.iterations.substitution import Substitutions
+from tests.bench.recording import record
 from tests.support.paths import EXAMPLES
 
 
@@ -54,6 +55,8 @@ def test_prediction_time_of_sixteen_regions_grows_with_their_tasks() -> None:
             f"{cpu_s[micro_batches]:.2f} s of CPU "
             f"for an iteration of {prediction['iteration_s']:.2f} s"
         )
+        name = f"prediction of an iteration of 128 servers, CPU: {micro_batches} micro-batches"
+        record(name, "s", cpu_s[micro_batches])
     assert cpu_s[8] < 4 * cpu_s[4]
 
 
@@ -73,4 +76,10 @@ def test_simulation_time_of_a_thousand_gpus_flows() -> None:
     ends = simulate_streams(streams, rates)
     took_s = time.process_time() - start
     print(f"{len(streams)} flows with {len(set(ends))} ends: {took_s:.2f} s of CPU")
+    record(
+        "simulation of 7,168 flows of 1,024 GPUs, all of different sizes, CPU",
+        "s",
+        took_s,
+        at_most=15,
+    )
     assert took_s < 15

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.agents.remote.ssh import agents_on
+from tests.bench.recording import record
 from tests.support.ssh_lab import SshLab, ssh_lab
 
 pytestmark = [pytest.mark.kernel, pytest.mark.sshd]
@@ -32,4 +33,9 @@ def test_eight_hosts_are_deployed_in_parallel(tmp_path: Path) -> None:
         ]
     one_s, eight_s = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"\none host {one_s:.2f} s, eight hosts {eight_s:.2f} s, on {os.cpu_count()} cores")
-    assert min(eight for _, eight in times) < LIMIT_S
+    one, eight = zip(*times, strict=True)
+    record("start of agents over SSH: 1 host", "s", samples=one)
+    record(
+        "start of agents over SSH, best: 8 hosts", "s", min(eight), samples=eight, at_most=LIMIT_S
+    )
+    assert min(eight) < LIMIT_S

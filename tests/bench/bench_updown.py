@@ -34,6 +34,7 @@ from moefabric.emulator.linux.processes import ChildProcesses, ProcessRole
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
 from moefabric.runtime.waiting import Deadline
 from moefabric.testbed.fabric_processes import fabric_processes
+from tests.bench.recording import record
 
 pytestmark = pytest.mark.kernel
 ROUNDS = 3
@@ -187,8 +188,18 @@ def test_up_and_down_stay_within_bounds(
     if len(fabric.servers) > MAX_SERVERS_WITHOUT_BPF and (reason := bpf_refusal()):
         pytest.skip(f"needs switches in eBPF: {reason}")
     cycles = [run_cycle(fabric, outer) for _ in range(ROUNDS)]
-    assert min(cycle.idle_up_s for cycle in cycles) <= up_s
-    assert min(cycle.idle_down_s for cycle in cycles) <= down_s
+    ups, downs = [cycle.idle_up_s for cycle in cycles], [cycle.idle_down_s for cycle in cycles]
+    end = f"{len(fabric.servers)} servers"
+    record(
+        f"`up` until all rules are installed, as on idle cores, best: {end}",
+        "s",
+        min(ups),
+        samples=ups,
+        at_most=up_s,
+    )
+    record(f"`down`, as on idle cores, best: {end}", "s", min(downs), samples=downs, at_most=down_s)
+    assert min(ups) <= up_s
+    assert min(downs) <= down_s
 
 
 def test_128_agents_start_quickly_and_share_memory() -> None:
@@ -219,5 +230,7 @@ def test_128_agents_start_quickly_and_share_memory() -> None:
         f"128 agents: ready in {ready_s:.2f} s ({ready_s / factor:.2f} s on idle cores), "
         f"{memory_mb:.0f} MB together"
     )
+    record("128 agents ready, as on idle cores", "s", ready_s / factor, at_most=AGENTS_READY_S)
+    record("memory of 128 agents without connections", "MB", memory_mb, at_most=AGENTS_MB)
     assert ready_s / factor <= AGENTS_READY_S
     assert memory_mb <= AGENTS_MB

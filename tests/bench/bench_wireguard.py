@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS
+from tests.bench.recording import record
 from tests.kernel.iperf import flow_gigabits_per_second
 from tests.support.machine_namespaces import NamespaceMachine, machine_namespaces
 from tests.support.wireguard import WIREGUARD_HEADERS, encrypted
@@ -39,6 +40,17 @@ def test_throughput_inside_wireguard(mtu: int, tmp_path: Path) -> None:
         f"ratio {inside_gbps / clear_gbps:.3f}; wireguard-go has "
         f"{cpu_s / len(plain) / sum(secret):.2f} cores of each machine for 1 Gb/s"
     )
+    record(
+        f"throughput of a tunnel inside WireGuard: MTU {mtu}", "Gb/s", inside_gbps * 1e9, n=ROUNDS
+    )
+    record(
+        f"throughput of a tunnel without WireGuard: MTU {mtu}", "Gb/s", clear_gbps * 1e9, n=ROUNDS
+    )
+    record(
+        f"inside WireGuard relative to without: MTU {mtu}", "", inside_gbps / clear_gbps, n=ROUNDS
+    )
+    name = f"cores of each machine that wireguard-go has for 1 Gb/s: MTU {mtu}"
+    record(name, "", cpu_s / len(plain) / sum(secret), n=ROUNDS)
     assert inside_gbps > 0
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from functools import partial
 
+from tests.chaos.faults import KINDS, PLANTED
 from tests.chaos.rounds import Chaos
 from tests.chaos.traces import alone_argv
 from tests.kernel.fabric_lab import isolated_machine
@@ -24,7 +25,7 @@ def main() -> int:
     with isolated_machine(int(options.seconds) + 600) as machine:
         # Controllers have addresses of the machine, which it reaches by its loopback.
         machine.run(partial(must, "ip", "link", "set", "lo", "up"))
-        chaos = Chaos(machine, random.Random(options.seed))
+        chaos = Chaos(machine, random.Random(options.seed), options.kind or tuple(KINDS))
         while faults < options.faults and time.monotonic() < end_s:
             faults += chaos.round()
             rounds += 1
@@ -39,6 +40,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=[*KINDS, *PLANTED],
+        metavar="KIND",
+        help=f"only this one; again for more: {', '.join(KINDS)}",
+    )
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -86,9 +86,10 @@ def _folder(path: Callable[[], Path]) -> Plant:
     return plant
 
 
-def _cgroup() -> Path:
+def control_group(name: str) -> Path:
+    """Return the folder of a group in the root of the first hierarchy."""
     hierarchies = (_CGROUPS, *sorted(_CGROUPS.iterdir()))
-    return next(one for one in hierarchies if (one / "cgroup.procs").exists()) / "mf-left"
+    return next(one for one in hierarchies if (one / "cgroup.procs").exists()) / name
 
 
 @contextmanager
@@ -159,7 +160,7 @@ KINDS: Final[dict[str, tuple[str, Plant]]] = {
     ),
     "sysctl": (f"sysctl {_SYSCTL} 77", _sysctl),
     "mount": ("mount ", _commands("mount -t tmpfs left /mnt", "umount /mnt")),
-    "cgroup": ("cgroup ", _folder(_cgroup)),
+    "cgroup": ("cgroup ", _folder(partial(control_group, "left"))),
     "/tmp": ("file /tmp/left", _folder(lambda: Path("/tmp/left"))),
     "/dev/shm": ("file /dev/shm/left", _folder(lambda: Path("/dev/shm/left"))),
     "/run": ("file /run/left", _folder(lambda: Path("/run/left"))),

@@ -1,15 +1,13 @@
 """Rounds: a fabric comes up, works, has faults, ends in one of several ways, and leaves nothing."""
 
 import json
-import os
-import resource
 import select
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,12 +18,13 @@ from typing import Final
 
 from moefabric.core.errors import MoefabricError
 from moefabric.emulator.fabric import lifecycle
-from moefabric.emulator.fabric.daemon_protocol import NODES, SilentFabricError, process_id
-from moefabric.emulator.linux.marked_processes import marked_pids
+from moefabric.emulator.fabric.daemon_protocol import SilentFabricError, process_id
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.waiting import Deadline
+from tests.chaos.faults import KINDS, PLANTED, SERVERS, STREAM, Target, send
+from tests.chaos.stream import PERIOD_S, Stream
 from tests.chaos.traces import traces
-from tests.kernel.fabric_lab import Machine
+from tests.kernel.fabric_lab import Machine, small_fabric
 
 ROOT: Final = Path(__file__).parents[2]
 UP_S: Final = 90.0
@@ -34,11 +33,12 @@ GONE_S: Final = 10.0
 """Limits of the start of a fabric, of any other operation, and of the end of a killed one."""
 MOST_FAULTS: Final = 6
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.5, 1.0, 2.0)
-DESCRIPTORS: Final = 16
+MOST_LOST: Final = round(1 / PERIOD_S)
+"""Datagrams of the stream that a fabric may lose or have under way: those of a second."""
 
 
 class LeakError(Exception):
-    """Something of a fabric is left, or an operation takes too long."""
+    """Something of a fabric is left, takes too long, or goes where no fault has fallen."""
 
 
 @dataclass
@@ -48,11 +48,13 @@ class Chaos:
     Attributes:
         machine: the machine, without fabrics.
         random: chooses everything.
+        kinds: the kinds of faults that fall, of `faults.KINDS`.
         counts: number of faults and ends by kind.
     """
 
     machine: Machine
     random: Random
+    kinds: Sequence[str] = tuple(KINDS)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -107,10 +109,7 @@ class Chaos:
         for kind, refusal in self._work(name).items():
             if refusal:
                 raise LeakError(f"{name}: without a fault, no {kind}: {refusal}")
-        faults = 0
-        while faults < MOST_FAULTS and self._is_answering(name):
-            faults += self._fault(name)
-            time.sleep(self.random.choice(PAUSES_S))
+        faults = self._faults(Target(name, self.machine, self.random))
         for kind, refusal in self._work(name).items():
             self.counts[f"{kind} {'refused' if refusal else 'done'} after faults"] += 1
         return faults + self._end(name, owner)
@@ -130,33 +129,57 @@ class Chaos:
         outcomes: dict[str, str] = json.loads(output)
         return outcomes
 
-    def _fault(self, name: str) -> int:
-        victims = marked_pids(name)
-        if not victims:
-            return 0
-        victim = self.random.choice(victims)
-        number = self.random.choice((signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM))
-        kinds: dict[str, Callable[[], object]] = {
-            f"{number.name} to a process": partial(_signal, victim, number),
-            "limit of descriptors": partial(
-                _ignore_end,
-                partial(resource.prlimit, victim, resource.RLIMIT_NOFILE, (DESCRIPTORS,) * 2),
-            ),
-            "partition": partial(self._cut, name),
-        }
-        kind = self.random.choice(list(kinds))
-        return self._count(kind, kinds[kind])
+    def _faults(self, target: Target) -> int:
+        """Let faults fall while a stream passes by; return their number.
 
-    def _cut(self, name: str) -> None:
-        """Take an interface of a node down."""
+        Raises:
+            LeakError: if the stream loses datagrams, or if the fabric doesn't work again after
+                faults that pass.
+        """
+        faults, is_whole, nodes = 0, True, target.nodes()
+        sender, receiver = (nodes[server] for server in STREAM)
+        address = small_fabric(target.name, servers=SERVERS).addressing.addresses(STREAM[1])[1]
+        with Stream(sender, receiver, address) as stream:
+            while faults < MOST_FAULTS and self._is_answering(target.name):
+                kind = self.random.choice(self.kinds)
+                self.counts[kind] += 1
+                faults += 1
+                lift = (KINDS | PLANTED)[kind](target)
+                time.sleep(self.random.choice(PAUSES_S))
+                lost, sent = stream.lost, stream.sent
+                if self._is_answering(target.name) and lost > MOST_LOST:
+                    raise LeakError(
+                        f"{target.name}: {lost} of {sent} datagrams from {STREAM[0]} to "
+                        f"{STREAM[1]} lost after a {kind}"
+                    )
+                if lift is None:
+                    is_whole = False
+                    continue
+                lift()
+                self._outlasts(target.name, kind, is_whole)
+        return faults
+
+    def _outlasts(self, name: str, kind: str, is_whole: bool) -> None:
+        """Wait until a fabric answers after a fault, and works if it has had no lasting one.
+
+        Raises:
+            LeakError: if it doesn't in time.
+        """
+        refusals: dict[str, str] = {}
+
+        def is_well() -> bool:
+            try:
+                self._timed("inspect", partial(lifecycle.inspect, name))
+            except SilentFabricError:
+                return False
+            refusals.update(self._work(name) if is_whole else {})
+            return not any(refusals.values())
+
         try:
-            pids = json.loads((RunDirectory.of_fabric(name).path / NODES).read_text())
-        except OSError:  # the fabric has ended
-            return
-        pid = self.random.choice(list(pids.values()))
-        interface = self.random.choice(("eth0", "mgmt0"))
-        argv = ["nsenter", "-t", str(pid), "-n", "ip", "link", "set", interface, "down"]
-        subprocess.run(argv, capture_output=True, timeout=OPERATION_S, check=False)
+            Deadline.after(UP_S).wait_for(is_well, "it")
+        except MoefabricError as error:
+            reasons = "; ".join(filter(None, refusals.values())) or error
+            raise LeakError(f"{name}: doesn't outlast a {kind}: {reasons}") from None
 
     def _is_answering(self, name: str) -> bool:
         """Whether the fabric process answers, as it must, or refuses, in time."""
@@ -173,12 +196,12 @@ class Chaos:
         with suppress(MoefabricError):
             pid = process_id(RunDirectory.of_fabric(name))
         if kind == "down of a stopped one" and pid is not None:
-            _signal(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
             with suppress(SilentFabricError):
                 self._timed("down", down)
-            _signal(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
         elif kind == "kill both" and pid is not None:
-            _signal(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
         elif kind == "down":
             with suppress(SilentFabricError):
                 self._timed("down", down)
@@ -196,13 +219,3 @@ class Chaos:
         finally:
             if (took_s := time.monotonic() - start_s) > OPERATION_S:
                 raise LeakError(f"{what} took {took_s:.0f} s")
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    _ignore_end(partial(os.kill, pid, number))
-
-
-def _ignore_end(action: Callable[[], object]) -> None:
-    """Act on a process that may have ended."""
-    with suppress(ProcessLookupError):
-        action()

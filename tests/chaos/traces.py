@@ -1,8 +1,8 @@
 """What a fabric may leave on its machine, as texts that are compared before and after.
 
-The tester has PID, mount, IPC, UTS and network namespaces of its own (`alone_argv`), so that /proc,
-/tmp, /run and /dev/shm show what it and its fabrics have made, and nothing of others. Control
-groups and global sysctls are the machine's.
+The tester has PID, mount, IPC, UTS, network and cgroup namespaces of its own (`alone_argv`), so
+that /proc, /tmp, /run, /dev/shm and /sys/fs/cgroup show what it and its fabrics have made, and
+nothing of others. It can't write global sysctls, which are the machine's.
 """
 
 import json
@@ -27,45 +27,81 @@ _FOLDERS: Final = tuple(map(Path, ("/tmp", "/run", "/dev/shm")))
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _NAMESPACE: Final = re.compile(r"(net|mnt|pid|uts|ipc|user|cgroup|time):\[\d+\]")
 _BPF: Final = re.compile(rb"^(prog_id|map_id|link_id):\t(\d+)$", re.MULTILINE)
-_SYSCTLS: Final = ("net", "kernel", "fs", "vm", "user")
-_RESTLESS: Final = re.compile(
-    r"fs/quota/|kernel/random/|kernel/ns_last_pid|kernel/pty/nr|kernel/tainted|-nr$|-state$|"
-    r"/nf_conntrack_count$|/netdev_max_backlog$|/tcp_(allowed|available)_congestion_control$"
-)
-"""Sysctls that change by themselves or by any program's sync(2), the backlog, which `up` raises for
-good, and lists of the whole machine: congestion controls are links of BPF, which end with their
-processes."""
-_ROOT_DEPTH: Final = 2
-"""Depth of groups in the root of a hierarchy; version 1 has several hierarchies."""
+_SYSCTLS: Final = Path("/proc/sys/net")
+_WRITABLE: Final = 0o222
+"""Mode of what a network namespace has of its own; it shows some of the machine's, too."""
 _LISTENS: Final = "0A"
 _OF_STREAMS: Final = ("tcp", "tcp6")
 _OTHER_SOCKETS: Final = ("udp", "udp6", "raw", "raw6", "packet")
-_OTHER_NAMESPACE: Final = "0"
-"""Process id of a process outside of the reader's PID namespace."""
-_TESTS_GROUP: Final = "moefabric-test-"
-"""Beginning of the names of control groups that other tests make, and that may be empty."""
 
 
+_GROUPS: Final = """
+groups=
+while IFS=: read -r _ names path; do
+    for parent in "/sys/fs/cgroup/${names#name=}$path" "/sys/fs/cgroup/unified$path"; do
+        [ -e "$parent/cgroup.procs" ] || continue
+        for left in "$parent"/moefabric-chaos-*; do # by a killed shell
+            [ -d "/proc/${left##*-}" ] || find "$left" -depth -type d -exec rmdir {} ';'
+        done 2> /dev/null
+        group=$parent/moefabric-chaos-$$
+        mkdir "$group" || exit
+        groups="$groups $group"
+        for file in cpuset.cpus cpuset.mems; do
+            [ ! -e "$group/$file" ] || cat "$parent/$file" > "$group/$file" || exit
+        done
+        break
+    done
+done << end
+$(cat /proc/self/cgroup)
+end
+inside() {
+    for group in $groups; do echo 0 > "$group/cgroup.procs" || exit; done
+    exec "$@"
+}
+(inside "$@")
+status=$?
+for group in $groups; do find "$group" -depth -type d -exec rmdir {} ';'; done
+exit $status
+"""
+"""Makes a control group in each of those of the shell, for as long as a command lasts.
+
+A new group of CPUs has none in version 1.
+"""
 _ALONE: Final = """
 umount --all --no-mtab --types nsfs 2> /dev/null
-for folder in /tmp /run /dev/shm; do mount -t tmpfs tmpfs $folder || exit; done
+for folder in /tmp /run /dev/shm; do mount -t tmpfs -o size=64m tmpfs $folder || exit; done
 mkdir /run/netns && mount -t tmpfs tmpfs /run/netns && mount --make-shared /run/netns || exit
+for group in kernel fs vm user; do
+    folder=/proc/sys/$group
+    mount --bind $folder $folder && mount -o remount,bind,ro $folder || exit
+done
+while IFS=: read -r _ names _; do
+    case $names in
+        name=*) mount="cgroup -o none,$names" root=/sys/fs/cgroup/${names#name=} ;;
+        ?*) mount="cgroup -o $names" root=/sys/fs/cgroup/$names ;;
+        *) mount=cgroup2 root=/sys/fs/cgroup; [ ! -e $root/unified ] || root=$root/unified ;;
+    esac
+    [ -e "$root/cgroup.procs" ] || continue
+    umount --lazy "$root" && mount -t $mount cgroup "$root" || exit
+done < /proc/self/cgroup
 "$@"
 exit $?
 """
 """The shell is the first process of its PID namespace, and reaps orphans.
 
-Its mounts are private (unshare). It unmounts the named networks of others, which would go when they
-are deleted; one that goes meanwhile is an error of `umount`.
+The roots of the control groups that it mounts are the groups of `_GROUPS`. Its mounts are private
+(unshare). It unmounts the named networks of others, which would go when they are deleted; one that
+goes meanwhile is an error of `umount`.
 """
 
 
 def alone_argv(*arguments: str) -> list[str]:
     """Return the argv that runs Python with these arguments where it sees nothing of others."""
-    namespaces_ = ("--pid", "--mount", "--ipc", "--uts", "--net", "--mount-proc")
-    python = (sys.executable, *arguments)
+    namespaces_ = ("--pid", "--mount", "--ipc", "--uts", "--net", "--cgroup", "--mount-proc")
     private = ("--propagation", "private", "--fork", "--kill-child")
-    return ["unshare", *namespaces_, *private, "sh", "-c", _ALONE, "sh", *python]
+    unshare = ("setpriv", "--pdeathsig", "KILL", "unshare", *namespaces_, *private)
+    python = (sys.executable, *arguments)
+    return ["sh", "-c", _GROUPS, "sh", *unshare, "sh", "-c", _ALONE, "sh", *python]
 
 
 def traces(machine: Machine) -> set[str]:
@@ -193,13 +229,12 @@ def _output(*argv: str, given: str = "") -> str:
 
 
 def _sysctls() -> Iterator[str]:
-    """Yield the sysctls of the calling thread's namespace."""
-    for group in _SYSCTLS:
-        for folder, _, files in os.walk(f"/proc/sys/{group}"):
-            for path in (f"{folder}/{file}" for file in files):
-                with suppress(OSError, UnicodeDecodeError):
-                    if not _RESTLESS.search(path):
-                        yield f"sysctl {path} {Path(path).read_text().strip()}"
+    """Yield the sysctls of the calling thread's network namespace."""
+    for folder, _, files in os.walk(_SYSCTLS):
+        for path in (Path(folder, file) for file in files):
+            with suppress(OSError, UnicodeDecodeError):
+                if path.stat().st_mode & _WRITABLE:
+                    yield f"sysctl {path} {path.read_text().strip()}"
 
 
 def _bpf_objects() -> Iterator[str]:
@@ -220,17 +255,10 @@ def _bpf_objects() -> Iterator[str]:
 
 
 def _cgroups() -> Iterator[str]:
-    """Yield control groups with processes that are seen here, and empty ones at their root.
-
-    Services and engines of the machine come and go in folders of theirs.
-    """
+    """Yield the control groups below those of the tester."""
     for folder, _, files in os.walk(_CGROUPS):
-        if "cgroup.procs" in files and _TESTS_GROUP not in folder:
-            with suppress(OSError):
-                members = set(Path(folder, "cgroup.procs").read_text().split())
-                depth = len(Path(folder).relative_to(_CGROUPS).parts)
-                if members - {_OTHER_NAMESPACE} or (not members and depth <= _ROOT_DEPTH):
-                    yield f"cgroup {folder}"
+        if "cgroup.procs" in files:
+            yield f"cgroup {folder}"
 
 
 def _files() -> Iterator[str]:

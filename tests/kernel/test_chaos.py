@@ -27,3 +27,16 @@ def test_too_few_faults_in_the_time_are_a_failure() -> None:
     done = chaos("--faults", "500", "--seconds", "1")
     assert done.returncode == 1
     assert "of 500 faults in 1 s" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("planted", "complaint"),
+    [
+        ("planted loss", "datagrams from s2 to s3 lost after a planted loss"),
+        ("planted end", "doesn't outlast a planted end"),
+    ],
+)
+def test_judges_complain_of_what_is_planted(planted: str, complaint: str) -> None:
+    done = chaos("--faults", "7", "--kind", planted)
+    assert done.returncode == 1, done.stdout
+    assert complaint in done.stderr

@@ -1,12 +1,14 @@
 """What `make chaos` sees of what a fabric may leave: each kind of leak, planted."""
 
 import json
+import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.planted import KINDS
+from tests.chaos.planted import KINDS, control_group
 from tests.chaos.traces import alone_argv, in_network
 from tests.support.namespaces import island
 from tests.support.paths import REPOSITORY
@@ -19,7 +21,9 @@ Seen = dict[str, tuple[list[str], list[str]]]
 def seen() -> Seen:
     """What the look at the machine sees of each kind, and after its removal."""
     seen, argv = Seen(), alone_argv("-m", "tests.chaos.planted")
+    group = control_group(f"moefabric-beside-{os.getpid()}")
     with (
+        ExitStack() as groups,
         island("beside") as beside,
         subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as planted,
     ):
@@ -27,6 +31,9 @@ def seen() -> Seen:
         try:
             for line in planted.stdout:
                 beside.undo.close()  # the networks of a test that runs beside go meanwhile
+                if not group.exists():
+                    group.mkdir()
+                    groups.callback(group.rmdir)
                 kind, found, left = json.loads(line)
                 seen[kind] = found, left
         except BaseException:
@@ -53,3 +60,9 @@ def test_network_is_read_by_the_paths_that_still_lead_there() -> None:
     gone, here = Path("/proc/0/ns/net"), Path("/proc/self/ns/net")
     assert any(trace.startswith("link lo ") for trace in in_network("net:[1]", [gone, here]))
     assert not [*in_network("net:[1]", [gone])]
+
+
+def test_tester_cannot_change_a_setting_of_the_whole_machine() -> None:
+    argv = alone_argv("-c", "open('/proc/sys/kernel/printk_ratelimit_burst', 'w')")
+    tried = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "Read-only file system" in tried.stderr, tried

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.runtime.waiting import Deadline
 from tests.support.command_home import FABRIC, NEEDS, Home
 
@@ -41,6 +42,18 @@ def test_up_replaces_a_fabric_that_lost_a_process_and_says_so(home: Home) -> Non
     assert lines[1].startswith("cli: up, 2 servers")
     assert pid_of(home, "switches") not in {None, killed}, "it stays after the end of `up`"
     assert home.must("up", file).startswith("cli: was up already, ")
+    home.must("down", "cli")
+
+
+def test_end_of_the_process_that_holds_the_nodes_is_named_and_mended_by_up(home: Home) -> None:
+    file = home.write("fabric.yaml", FABRIC.format(name="cli"))
+    home.must("up", file)
+    nodes = json.loads((home.folder / "run/cli" / NODES).read_text())
+    os.kill(nodes["s0"], signal.SIGKILL)
+    lost = "s0 to ocs0: the process that holds their namespaces has ended"
+    Deadline.after(10).wait_for(lambda: lost in inspected(home)["faults"], "its end")
+    assert home.must("up", file).startswith(f"cli: replaced, because {lost}")
+    home.must("exec", "s0", "true")
     home.must("down", "cli")
 
 

@@ -396,6 +396,11 @@ class Model:
             yield "attention.kv_heads", heads
 
 
+ComputeModel = Literal["flops", "roofline"]
+"""What computation lasts as long as: its FLOPs, or what memory moves, too."""
+Moved = tuple[float, float]
+"""Numbers that pass the memory of a rank's GPUs: those that they share, and those of each GPU."""
+
 COUNT_BYTES: Final = 8
 """Bytes of a number of tokens."""
 OPTIMISER_BYTES: Final = 28
@@ -448,6 +453,10 @@ class Training:
         whole_model: Whether an iteration has more than the MoE layers: layers without experts, the
             head, embeddings, and the optimiser.
         memory_bytes_s: Bytes per second of a GPU's memory. The default is that of an A100 of 80 GB.
+        compute: With `flops`, computation lasts as long as its FLOPs. With `roofline`, matrices
+            last at least until memory has moved their weights, inputs and outputs, and what is
+            computed number by number (norms, residuals, SwiGLU, the order of tokens) lasts until
+            memory has moved that. A backward pass moves twice as much. Scores stay on the chip.
     """
 
     ep: int
@@ -463,6 +472,7 @@ class Training:
     message_latency_s: float | None = None
     whole_model: bool = False
     memory_bytes_s: float = 2039e9
+    compute: ComputeModel = "flops"
 
     @property
     def rank_tokens(self) -> int:
@@ -493,14 +503,17 @@ class Training:
             return None
         return CountExchange(self.ep - 1, COUNT_BYTES * model.experts, self.message_latency_s)
 
-    def tensor_all_reduce_s(self, model: Model) -> float:
-        """Return the seconds of one all-reduce of a rank's tokens over its GPUs, in a ring.
+    def tensor_all_reduce_bytes(self, model: Model) -> float:
+        """Return the bytes that a GPU sends in an all-reduce of its rank's tokens, in a ring.
 
         A layer has four: after attention and after the experts, forward and backward (Megatron-LM,
         arXiv 1909.08053, section 3).
         """
-        ring_share = 2 * (self.tp - 1) / self.tp
-        return ring_share * self.rank_tokens * model.token_bytes / self.nvlink_bytes_s
+        return 2 * (self.tp - 1) / self.tp * self.rank_tokens * model.token_bytes
+
+    def tensor_all_reduce_s(self, model: Model) -> float:
+        """Return the seconds of one such all-reduce."""
+        return self.tensor_all_reduce_bytes(model) / self.nvlink_bytes_s
 
     def attention_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of a layer on its tokens' own rank, before and beside the experts.
@@ -513,23 +526,37 @@ class Training:
         # Each token is sent once for each expert or node.
         copies = self.rank_tokens * min(model.node_limit or model.top_k, model.top_k)
         coding_s = self._coding_s(model, copies, self.payloads.source_s_per_byte)
-        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
+        ordered = 2 * (self.rank_tokens + copies) * model.hidden
+        weights, ffn = model.replicated_weights, model.shared_ffn
+        seconds = self._block_s(model, flops, weights, ffn, direction, ordered)
+        return seconds + self._all_reduces_s(model, direction) + coding_s
 
     def expert_s(self, model: Model, tokens: float, direction: Direction = "forward") -> float:
         """Return the seconds of a rank's experts for their tokens, of coding, and all-reduce."""
         flops = tokens * model.expert_flops()
         coding_s = self._coding_s(model, tokens, self.payloads.expert_s_per_byte)
-        return self._seconds(flops, direction) + self._all_reduces_s(model, direction) + coding_s
+        weights = model.experts / self.ep * model.expert_weights
+        matrices = weights + tokens * 3 * model.ffn, tokens * 2 * model.hidden
+        others = tokens * (3 * model.ffn + 4 * model.hidden), 0.0
+        seconds = self._seconds(flops, direction, matrices, others)
+        return seconds + self._all_reduces_s(model, direction) + coding_s
 
     def dense_layer_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of a layer without experts, with its two all-reduces."""
         flops = self.rank_tokens * model.dense_layer_flops(self.sequence)
-        return self._seconds(flops, direction) + 2 * self._all_reduces_s(model, direction)
+        weights, ffn = model.dense_layer_weights, model.dense_ffn
+        seconds = self._block_s(model, flops, weights, ffn, direction)
+        return seconds + 2 * self._all_reduces_s(model, direction)
 
     def head_s(self, model: Model, direction: Direction = "forward") -> float:
         """Return the seconds of the head, which is never recomputed."""
+        logits, hidden = self.rank_tokens * model.vocabulary, self.rank_tokens * model.hidden
+        flops, matrices = (
+            self.rank_tokens * model.head_flops(),
+            (model.head_weights + logits, hidden),
+        )
         passes = 1.0 if direction == "forward" else BACKWARD
-        return passes * self.rank_tokens * model.head_flops() / self.rank_flops
+        return passes * self._forward_s(flops, matrices, (2 * logits, 0.0))
 
     def optimiser_s(self, model: Model, layers: int, outer_weights: float) -> float:
         """Return the seconds in which each GPU updates its weights: those of memory (Adam).
@@ -549,9 +576,40 @@ class Training:
         plain_s = going * model.dispatch_token_bytes + returning * model.combine_token_bytes
         return tokens * plain_s / self.tp
 
-    def _seconds(self, forward_flops: float, direction: Direction) -> float:
+    def _block_s(
+        self,
+        model: Model,
+        forward_flops: float,
+        weights: float,
+        ffn: float,
+        direction: Direction,
+        ordered: float = 0.0,
+    ) -> float:
+        """Return the seconds of attention, with a block of inner size `ffn` on all tokens.
+
+        Two norms read and write each token, two residuals read two and write one.
+        """
+        tokens, inner = self.rank_tokens, self.rank_tokens * 3 * ffn
+        heads = tokens * model.attention_weights / model.hidden
+        matrices = weights + heads + inner, tokens * 4 * model.hidden
+        others = inner + ordered, tokens * 10 * model.hidden
+        return self._seconds(forward_flops, direction, matrices, others)
+
+    def _seconds(
+        self, forward_flops: float, direction: Direction, matrices: Moved, others: Moved
+    ) -> float:
         passes = 1.0 if direction == "forward" else BACKWARD + self.recomputation
-        return passes * forward_flops / self.rank_flops
+        return passes * self._forward_s(forward_flops, matrices, others)
+
+    def _forward_s(self, flops: float, matrices: Moved, others: Moved) -> float:
+        flops_s = flops / self.rank_flops
+        if self.compute == "flops":
+            return flops_s
+        return max(flops_s, self._memory_s(matrices)) + self._memory_s(others)
+
+    def _memory_s(self, moved: Moved) -> float:
+        shared, whole = moved
+        return BYTES_BF16 * (shared / self.tp + whole) / self.memory_bytes_s
 
     def _all_reduces_s(self, model: Model, direction: Direction) -> float:
         repeated = direction == "backward" and self.recomputation

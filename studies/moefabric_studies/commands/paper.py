@@ -84,6 +84,7 @@ def paper(
     from moefabric_studies.paper.page import document_text, page
     from moefabric_studies.paper.results import predict_tables
     from moefabric_studies.paper.text import text_lines
+    from moefabric_studies.paper.traffic_matrix import traffic_picture
 
     if (only or resume) and not emulated:
         raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
@@ -102,7 +103,11 @@ def paper(
         commands.write_output(report, page(predicted, results if emulated else None))
     if document:
         commands.write_output(document, document_text(predicted))
-        pictures = {"growth": growth_picture, "cost-performance": cost_performance_picture}
+        pictures = {
+            "growth": growth_picture,
+            "cost-performance": cost_performance_picture,
+            "traffic": traffic_picture,
+        }
         for name, picture in pictures.items():
             file = document.with_name(f"paper-{name}.svg")
             commands.write_output(file, picture(predicted.evaluation))

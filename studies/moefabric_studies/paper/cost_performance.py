@@ -110,7 +110,13 @@ def price_grid(_: Evaluation) -> Grid:
         for links, usd in (("optics", paper_network_usd), ("copper to the leaves", copper_usd))
         for name in _COLOURS
     )
-    return grid("paper/prices", rows, header=("links", "network", *map(rate_text, RATES)))
+    saved = {
+        name.replace("-", "_"): f"{100 * (1 - copper_usd(name, 1, 4e11) / optics_usd):.0f}"
+        for name in ("fat-tree", "mixnet")
+        for optics_usd in [paper_network_usd(name, 1, 4e11)]
+    }
+    header = ("links", "network", *map(rate_text, RATES))
+    return grid("paper/prices", rows, header=header, **saved)
 
 
 def cost_performance_picture(evaluation: Evaluation) -> str:

@@ -138,9 +138,8 @@ class Evaluation:
                 proportion.
         """
         base = self.jobs[job]
-        training = replace(base.training, micro_batch=micro_batch or base.training.micro_batch)
-        changed = replace(base, dp=base.dp * replicas, training=training)
-        larger = training.micro_batch / base.training.micro_batch
+        changed = replace(base.with_micro_batch(micro_batch), dp=base.dp * replicas)
+        larger = changed.training.micro_batch / base.training.micro_batch
         all_to_all = with_server_times(
             self.all_to_all(job, network, rate_bps), base, NETWORKS[network].optical, self.paths
         ).scaled(larger)

@@ -6,7 +6,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from moefabric import duration_text, rate_text
+from moefabric import rate_text
 from moefabric.api.charts import WIDTH, Axis, Box, Dot, Line, Mark, Panel, Rule, figure
 from moefabric.api.networks import paper_network_usd
 from moefabric_studies.paper import measures, tables
@@ -42,8 +42,6 @@ _POLICY_NETWORKS: Final[Mapping[str, PlanningPolicy]] = {
     "mixnet-joint": "joint",
 }
 """Policy of each network with an OCS."""
-_DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
-_DEGREES: Final = (2, 3, 4, 5, 6, 7)
 _EXAMPLE: Final = "mixtral-8x22b"
 """Model of the figures that show one model."""
 _RATE_TEXTS: Final = [rate_text(rate) for rate in RATES]
@@ -160,17 +158,16 @@ def _delays(results: PaperResults) -> Iterator[Markup]:
 
     def relative(seconds: measures.IterationSeconds) -> list[float | None]:
         (base,) = times(measures.blocked_iteration_s, [0.0])
-        return [time / base if time and base else None for time in times(seconds, _DELAYS_S)]
+        return [
+            time / base if time and base else None for time in times(seconds, measures.DELAYS_S)
+        ]
 
     blocked = relative(measures.blocked_iteration_s)
     series = [Series("blocked until light settles", "light", blocked)]
     if evaluation.is_predicted:
         diverted = relative(measures.diverted_iteration_s)
         series.append(Series("diverted to the EPS meanwhile", "k-dispatch", diverted))
-    labels = [
-        duration_text(round(delay * 1e9)).replace("us", " µs").replace("ms", " ms")
-        for delay in _DELAYS_S
-    ]
+    labels = measures.delay_texts()
     title = f"{_MODELS[_EXAMPLE]}, 400 Gb/s: iteration relative to no delay"
     yield lines(title, labels, series, logarithmic=True)
 
@@ -182,12 +179,15 @@ def _degrees(results: PaperResults) -> Iterator[Markup]:
     series = [
         _network_series(
             network,
-            [seconds(job, rate, degree, _POLICY_NETWORKS[network]) / base for degree in _DEGREES],
+            [
+                seconds(job, rate, degree, _POLICY_NETWORKS[network]) / base
+                for degree in measures.DEGREES
+            ],
         )
         for network in ("mixnet", "mixnet-spill")
     ]
     title = f"{_MODELS[_EXAMPLE]}, 100 Gb/s: iteration relative to degree 6"
-    yield lines(title, [str(degree) for degree in _DEGREES], series)
+    yield lines(title, [str(degree) for degree in measures.DEGREES], series)
 
 
 def _failures(results: PaperResults) -> Iterator[Markup]:

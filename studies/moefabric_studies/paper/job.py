@@ -7,8 +7,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from moefabric import DemandMatrix, Model, Placement, Training, moe_layer
-from moefabric.api import workloads
+from moefabric import DemandMatrix, Eps, Fabric, Model, Placement, Region, Training, moe_layer
+from moefabric.api import predictions, workloads
 from moefabric_studies.paper.shares import LayerTimes, layer_times
 
 FloatArray = NDArray[np.float64]
@@ -16,6 +16,8 @@ Counts = NDArray[np.int64]
 
 GPUS_PER_SERVER: Final = 8
 """GPUs of a server. Each has a NIC."""
+_NIC_RATE_BPS: Final = 400e9
+"""Rate of NICs where no time is predicted."""
 
 
 def rank_shares(gating: FloatArray | Counts) -> FloatArray:
@@ -107,6 +109,30 @@ class PaperJob:
         """Bytes [server, server] of one combine without diagonal."""
         return self.dispatch_bytes.T * self.model.combine_ratio
 
+    @cached_property
+    def gpu_traffic(self) -> dict[predictions.Parallelism, FloatArray]:
+        """The bytes [from GPU, to GPU] of an iteration, from the tasks of all stages and replicas.
+
+        Stages of a replica follow each other, and a region is an EP group of a stage.
+        """
+        shape, n = workloads.JobShape(self.pp, self.dp, self.micro_batches), self.servers
+        servers = [f"s{number}" for number in range(shape.regions * n)]
+        groups = [tuple(servers[first : first + n]) for first in range(0, len(servers), n)]
+        regions = tuple(
+            Region(f"r{number}", number, one, None) for number, one in enumerate(groups)
+        )
+        work = predictions.Workload(
+            self.model,
+            self.training,
+            tuple(Placement(one, self.training.ep, self.model.experts) for one in groups),
+            workloads.JobGating(self.gating[None, None], self.name),
+            iterations=1,
+            stages=self.pp,
+        )
+        gpus = GPUS_PER_SERVER
+        fabric = Fabric(self.name, regions, gpus, 0, gpus, _NIC_RATE_BPS, Eps(1))
+        return predictions.gpu_traffic(predictions.Jobs(fabric, work, shape))
+
     def layer_times(
         self,
         all_to_all_s: float = 0.0,
@@ -141,6 +167,11 @@ class PaperJob:
         They are those of a stage with the most MoE layers.
         """
         return self.stage_layers * workloads.gradient_bytes(self.model, self.servers, self.dp)
+
+    def with_micro_batch(self, sequences: int | None) -> Self:
+        """Return the job with micro-batches of this many sequences, if any are given."""
+        micro_batch = sequences or self.training.micro_batch
+        return replace(self, training=replace(self.training, micro_batch=micro_batch))
 
     def with_utilisation(self, utilisation: float, gpu_flops: float | None = None) -> Self:
         """Return the job on GPUs, of this peak speed if given, that reach this part of it."""

@@ -89,7 +89,7 @@ class JobSpec(Section):
     training: PaperTrainingSpec
     gating: GatingMatrixSpec
 
-    def build(self, gpu_flops: float, folder: Path) -> PaperJob:
+    def build(self, gpu_flops: float, memory_bytes_s: float, folder: Path) -> PaperJob:
         """Return the job, with its gating file in `folder`."""
         sizes, gating = self.training, self.gating
         model = load_model(self.model.name)
@@ -99,7 +99,13 @@ class JobSpec(Section):
             layers=self.model.layers or model.layers,
         )
         group = (sizes.ep, sizes.tp, sizes.sequence, sizes.micro_batch)
-        training = Training(*group, gpu_flops, DEFAULT_UTILISATION, sizes.nvlink_rate / 8)
+        training = Training(
+            *group,
+            gpu_flops,
+            DEFAULT_UTILISATION,
+            sizes.nvlink_rate / 8,
+            memory_bytes_s=memory_bytes_s,
+        )
         tokens = gating.generated(model, sizes.ep, training.rank_tokens, gating.layer)
         if tokens is None:
             matrix = read_gating(folder / str(gating.file)).matrix(gating.step, gating.layer)
@@ -120,9 +126,10 @@ class JobSpec(Section):
 
 
 class JobsFile(Section):
-    """`jobs.yaml`."""
+    """`jobs.yaml`: speed and memory of GPUs, and jobs. The default is the memory of an A100."""
 
     gpu_tflops: float
+    memory_rate: Rate = quantity_field("16.3Tb/s")
     jobs: list[JobSpec]
 
 
@@ -133,8 +140,8 @@ def load_jobs(file: Path) -> dict[str, PaperJob]:
         SpecError: if the file or a gating file can't be used.
     """
     document = load_section(JobsFile, file)
-    gpu_flops = document.gpu_tflops * 1e12
-    return {spec.name: spec.build(gpu_flops, file.parent) for spec in document.jobs}
+    gpu = document.gpu_tflops * 1e12, document.memory_rate / 8
+    return {spec.name: spec.build(*gpu, file.parent) for spec in document.jobs}
 
 
 _NETWORKS: Final = {
@@ -188,6 +195,7 @@ class RowSpec(Section):
         "share",
         "transfer_share",
         "traffic",
+        "traffic_within",
         "expert_ms",
         "testbed",
         "delay",
@@ -213,6 +221,8 @@ class RowSpec(Section):
     base_degree: int = 0
     failed: Literal["nic", "gpu", "server", ""] = ""
     parallelism: list[Literal["tensor", "expert", "pipeline", "data"]] = Field(default_factory=list)
+    gpus: Literal["server", "stage", ""] = ""
+    cluster: Literal["production", "testbed"] = "production"
     profile: str = ""
     link_up: str = "0s"
     jitter: str = "0s"

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from moefabric import NS_PER_S, duration_ns
+from moefabric import NS_PER_S, duration_ns, duration_text
 from moefabric.api.networks import network_cost
-from moefabric.api.workloads import JobShape
+from moefabric.api.workloads import DIRECTIONS
 from moefabric_studies.paper import network
 from moefabric_studies.paper.evaluation import Evaluation
 from moefabric_studies.paper.failures import slow_down
@@ -20,9 +20,13 @@ from moefabric_studies.paper.other_hardware import (
     ocs_ports,
     settle_ms,
 )
-from moefabric_studies.paper.shares import traffic_bytes
+from moefabric_studies.paper.traffic_matrix import part_within
 
 SERVERS: Final = 128
+DELAYS_S: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 25e-3, 0.1, 1.0, 10.0)
+"""Reconfiguration delays of figure 28."""
+DEGREES: Final = (2, 3, 4, 5, 6, 7)
+"""Optical degrees of figure 27."""
 
 Measure = Callable[[Evaluation, RowSpec, str, float], float]
 """Value of a row for one of its jobs and one NIC rate."""
@@ -80,22 +84,49 @@ def _speed(evaluation: Evaluation, row: RowSpec, job: str, rate_bps: float) -> f
 
 def _traffic_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) -> float:
     """Return the part of a production job's bytes that some kinds of parallelism send."""
-    production = evaluation.production_jobs[job]
-    shape = JobShape(production.pp, production.dp, production.micro_batches)
-    sent = traffic_bytes(production.model, production.training, shape, production.servers)
-    return 100 * sum(sent.shares[kind] for kind in row.parallelism)
+    traffic = evaluation.production_jobs[job].gpu_traffic
+    sent = {kind: float(matrix.sum()) for kind, matrix in traffic.items()}
+    return 100 * sum(sent[kind] for kind in row.parallelism) / sum(sent.values())
 
 
-def _expert_ms(evaluation: Evaluation, _: RowSpec, job: str, __: float) -> float:
-    """Return the milliseconds for which the busiest expert of a production job computes."""
+def _within_percent(evaluation: Evaluation, row: RowSpec, job: str, _: float) -> float:
+    """Return the part of a production job's bytes that stays in its servers, or in its stages."""
     production = evaluation.production_jobs[job]
-    busiest = float(production.token_matrix.sum(axis=0).max())
-    return 1e3 * production.training.expert_s(production.model, busiest)
+    gpus = GPUS_PER_SERVER * (1 if row.gpus == "server" else production.servers)
+    return 100 * part_within(production, row.parallelism, gpus)
+
+
+def _expert_ms(evaluation: Evaluation, row: RowSpec, job: str, __: float) -> float:
+    """Return the milliseconds for which the busiest expert of a measured job computes."""
+    jobs = evaluation.production_jobs if row.cluster == "production" else evaluation.testbed_jobs
+    times = jobs[job].with_micro_batch(row.micro_batch).layer_times(directions=("forward",))
+    return 1e3 * times.busiest_expert_s
 
 
 def blocked_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:
     """Return the seconds of a MixNet iteration whose forward dispatches wait for circuits."""
     return evaluation.iteration(job, "mixnet", rate_bps, delay_s).seconds
+
+
+def hidden_iteration_s(evaluation: Evaluation, job: str, rate_bps: float, delay_s: float) -> float:
+    """Return the seconds of an iteration whose circuits change during computation (section D.7).
+
+    They change while experts compute, before the combine, and while the attention of the layer
+    above computes backward. A dispatch finds the circuits of the layer before, which are taken to
+    be as good as its own.
+    """
+    forward, backward = (
+        evaluation.jobs[job].layer_times(directions=(direction,)) for direction in DIRECTIONS
+    )
+    exposed_s = max(0.0, delay_s - forward.busiest_expert_s)
+    exposed_s += max(0.0, delay_s - backward.attention_s)
+    return blocked_iteration_s(evaluation, job, rate_bps, exposed_s)
+
+
+def delay_texts() -> list[str]:
+    """Return the delays of figure 28 as text."""
+    texts = (duration_text(round(delay * NS_PER_S)) for delay in DELAYS_S)
+    return [text.replace("us", " µs").replace("ms", " ms") for text in texts]
 
 
 def diverted_iteration_s(
@@ -164,6 +195,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
         100 * evaluation.production_iteration(job, rate).all_to_all_share
     ),
     "traffic": _traffic_percent,
+    "traffic_within": _within_percent,
     "expert_ms": _expert_ms,
     "testbed": lambda evaluation, _, job, __: mixnet_to_eps(evaluation.testbed_jobs[job]),
     "delay": _delay_percent,

@@ -5,17 +5,20 @@ and routing of TopoOpt are not in the paper. Each grid shows which assumption gi
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import exp, isfinite, log
 from statistics import mean, median
-from typing import Final
+from typing import Final, get_args
 
-from moefabric import rate_text
+from moefabric import rate_text, read_gating
+from moefabric.api.charts import MISSING
+from moefabric.api.workloads import ComputeModel
 from moefabric_studies.grids import Grid, grid
 from moefabric_studies.paper.calibration import CALIBRATION_NETWORK
 from moefabric_studies.paper.cost_performance import front_grid, price_grid, unpublished_grid
-from moefabric_studies.paper.evaluation import RATES, Evaluation
+from moefabric_studies.paper.evaluation import PRODUCTION_NETWORK, RATES, Evaluation
 from moefabric_studies.paper.failures import slow_down
 from moefabric_studies.paper.iteration import Iteration, compose_iteration
 from moefabric_studies.paper.job import PaperJob
@@ -28,6 +31,7 @@ from moefabric_studies.paper.network import (
     topoopt_all_to_all,
     topoopt_degree,
 )
+from moefabric_studies.paper.optics import control_grid, degree_grid, delay_grid
 from moefabric_studies.paper.path_collisions import hashed_to_spread
 
 _UTILISATIONS: Final = (0.4, 0.5, 0.6)
@@ -54,6 +58,20 @@ _BATCH_CASES: Final[dict[str, _BatchCase]] = {
     "2 circuits, one path": (1.0, 0.0, 2),
 } | {f"2 circuits, one path, {100 * part:.0f} % fixed": (1.0, part, 2) for part in (0.5, 0.7, 0.9)}
 _BATCH_PAPER: Final = ("paper", "1.4", "1.8", "2.0", "1.5", "figure only", "figure only")
+_MEASURED_BPS: Final = 400e9
+_RECORD: Final = "mixtral-8x7b-domains.npz"
+_RECORDED_BLOCKS: Final = (0, 7, 15)
+"""Blocks of the record, beside the training trace."""
+_PAPER_EXPERTS_MS: Final = 100
+_STEPS_PAPER: Final = tuple(
+    (name, "paper", *(MISSING,) * 4, experts, *(MISSING,) * 2, share)
+    for name, experts, share in (
+        ("mixtral-8x7b", f"over {_PAPER_EXPERTS_MS}", "33 to 55 %"),
+        ("llama-moe", MISSING, "42 to 58 %"),
+        ("qwen-moe", MISSING, "at most 68 %"),
+    )
+)
+"""What the paper says of each job's steps. Its shares are those of an iteration."""
 _FAILURE_BPS: Final = 400e9
 _WEIGHT_READS: Final = 3
 """Reads of an expert's weights: forward, and backward for the gradients of inputs and weights."""
@@ -69,9 +87,14 @@ def sensitivity_grids(evaluation: Evaluation) -> tuple[Grid, ...]:
         oversubscription_grid(evaluation),
         unpublished_grid(evaluation),
         front_grid(evaluation),
+        steps_grid(evaluation),
         batch_grid(evaluation),
         failure_grid(evaluation),
         price_grid(evaluation),
+        blocks_grid(evaluation),
+        control_grid(evaluation),
+        degree_grid(evaluation),
+        delay_grid(evaluation),
     )
 
 
@@ -224,6 +247,49 @@ def oversubscription_grid(evaluation: Evaluation) -> Grid:
     return grid("paper/oversubscription", rows)
 
 
+def steps_grid(evaluation: Evaluation) -> Grid:
+    """Return the duration of each step of a layer's forward pass, by the model of computation."""
+    rows = []
+    for name, job in evaluation.production_jobs.items():
+        sent = evaluation.source.all_to_all(job, PRODUCTION_NETWORK, _MEASURED_BPS)
+        for compute in get_args(ComputeModel):
+            training = replace(job.training, compute=compute)
+            changed = replace(job, training=training)
+            layer_s = sent.dispatch_s + sent.combine_s
+            times, model = changed.layer_times(layer_s, ("forward",)), job.model
+            gate_s = 2 * model.hidden * model.experts * training.rank_tokens / training.rank_flops
+            seconds = (
+                times.attention_s - gate_s,
+                gate_s,
+                sent.dispatch_s,
+                times.expert_s,
+                times.busiest_expert_s,
+                sent.combine_s,
+            )
+            shares = f"{100 * times.transfer_share:.0f} %", f"{100 * times.call_share:.0f} %"
+            rows.append((name, compute, *(f"{1e3 * one:.1f}" for one in seconds), *shares))
+    (_, _, *flops), (_, _, *roofline) = rows[:2]
+    mean_ms, busiest_ms = map(float, flops[3:5])
+    peak = 100 * job.training.utilisation / _PAPER_EXPERTS_MS
+    return grid(
+        "paper/steps",
+        (*rows, *_STEPS_PAPER),
+        added_ms=f"{float(roofline[4]) - busiest_ms:.1f}",
+        busiest=f"{peak * busiest_ms:.0f}",
+        mean=f"{peak * mean_ms:.0f}",
+    )
+
+
+def blocks_grid(evaluation: Evaluation) -> Grid:
+    """Return each expert's tokens by block, relative to even ones, of a trained model's record."""
+    record, rows = read_gating(evaluation.trace.with_name(_RECORD)), []
+    for number, block in enumerate(_RECORDED_BLOCKS):
+        tokens = record.matrix(0, number).sum(axis=0)
+        rows.append((f"{block}", *(f"{one:.2f}" for one in tokens / tokens.mean())))
+    header = ("block", *(f"expert {expert}" for expert in range(len(rows[0]) - 1)))
+    return grid("paper/blocks", rows, header=header)
+
+
 def batch_grid(evaluation: Evaluation) -> Grid:
     """Return TopoOpt's iteration time relative to MixNet's, by batch and changed assumption.
 
@@ -234,6 +300,8 @@ def batch_grid(evaluation: Evaluation) -> Grid:
         cells = product(_BATCH_JOBS, _BATCHES)
         ratios = (_batch_ratio(evaluation, job, n / _BATCHES[0], case) for job, n in cells)
         rows.append((label, *(f"{ratio:.2f}" for ratio in ratios)))
+    roofs = (_roofline_ratio(evaluation, *cell) for cell in product(_BATCH_JOBS, _BATCHES))
+    rows.insert(1, ("compute: roofline", *(f"{ratio:.2f}" for ratio in roofs)))
     job = evaluation.jobs[_BATCH_JOBS[0]]
     training, model, times = job.training, job.model, job.layer_times()
     read = _WEIGHT_READS * model.token_bytes / model.hidden * model.expert_weights / training.tp
@@ -244,6 +312,18 @@ def batch_grid(evaluation: Evaluation) -> Grid:
         experts_ms=f"{1e3 * times.busiest_expert_s:.0f}",
         fixed_ms=f"{700 * times.seconds:.0f}",
     )
+
+
+def _roofline_ratio(evaluation: Evaluation, name: str, micro_batch: int) -> float:
+    """Return the ratio of the tables if memory bounds computation, too."""
+    base = evaluation.jobs[name]
+    job = replace(base, training=replace(base.training, compute="roofline"))
+    job, larger = job.with_micro_batch(micro_batch), micro_batch / base.training.micro_batch
+    slow, fast = (
+        _at_rates(job, evaluation.all_to_all(name, network, RATES[0]).scaled(larger), network)
+        for network in ("topoopt", "mixnet")
+    )
+    return mean(one.seconds / other.seconds for one, other in zip(slow, fast, strict=True))
 
 
 def _batch_ratio(evaluation: Evaluation, name: str, larger: float, case: _BatchCase) -> float:

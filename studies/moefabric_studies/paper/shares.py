@@ -1,4 +1,4 @@
-"""Shares of time and of traffic that the paper measured in production (section 3, appendix A).
+"""Shares of time that the paper measured in production (section 3, appendix A).
 
 A profiler sees an all-to-all from a rank's call to its end. A rank that has computed its experts
 calls the combine and waits there until the busiest rank has computed its own. So what a profiler
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moefabric import Model, Training
-from moefabric.api.workloads import DIRECTIONS, Direction, JobShape, gradient_bytes
+from moefabric.api.workloads import DIRECTIONS, Direction
 
 Tokens = NDArray[np.int64] | NDArray[np.float64]
 
@@ -89,49 +89,3 @@ def layer_times(
     )
     attention_s = sum(training.attention_s(model, direction) for direction in directions)
     return LayerTimes(attention_s, mean_s, busiest_s, all_to_all_s)
-
-
-@dataclass(frozen=True)
-class TrafficBytes:
-    """Bytes that all GPUs of a job send in an iteration, by kind of parallelism (figure 2)."""
-
-    tensor: float
-    expert: float
-    pipeline: float
-    data: float
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Part of all bytes, by kind."""
-        parts = vars(self)
-        total = sum(parts.values())
-        return {kind: sent / total for kind, sent in parts.items()}
-
-
-def traffic_bytes(model: Model, training: Training, shape: JobShape, servers: int) -> TrafficBytes:
-    """Return the bytes of an iteration with even gating, NVLinks included.
-
-    All-reduces are rings: each of n members sends 2 (n - 1) / n of the buffer.
-
-    Args:
-        training: How it is trained.
-        shape: Stages, replicas and micro-batches.
-        servers: Servers of an EP group.
-    """
-    groups = shape.dp * shape.micro_batches
-    ranks = groups * training.ep
-    tokens_bytes = ranks * training.rank_tokens * model.token_bytes
-    copies, places = model.top_k, training.ep
-    if model.node_limit:
-        copies, places = min(model.node_limit, servers), servers
-    there_and_back = training.dispatch_token_bytes(model) + training.combine_token_bytes(model)
-    leaving = copies * (places - 1) / places
-    return TrafficBytes(
-        tensor=(model.layers + model.dense_layers) * 4 * 2 * (training.tp - 1) * tokens_bytes,
-        expert=model.layers * 2 * ranks * training.rank_tokens * leaving * there_and_back,
-        pipeline=2 * (shape.pp - 1) * tokens_bytes,
-        data=model.layers
-        * gradient_bytes(model, servers, shape.dp, training.payloads)
-        * servers
-        * shape.dp,
-    )

@@ -1,16 +1,13 @@
-"""Table of fabrics with 4, 16, 32 and 128 servers: up, down, memory, control loop and error.
+"""Fabrics with 4, 16, 32 and 128 servers: up, down, memory, control loop and error.
 
 The regions are those of the paper's Mixtrals: 6 optical and 2 electrical NICs a server, an OCS and
 a controller each. Times of up and down are those of an idle machine (`bench_updown`). The control
 loop lasts from the demand to the last confirmed rule in one region, without settling and traffic
 (`bench_reconfiguration`). The error is that of a layer's four all-to-alls in all regions at once,
 over circuits and EPS.
-
-`SIZES=FILE make bench`, or this file alone, also writes the table as Markdown.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -41,6 +38,7 @@ from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
 from moefabric.testbed.testbed import running_testbed
 from tests.bench.bench_reconfiguration import BOUND_S, ROUNDS, round_of_changes
 from tests.bench.bench_updown import outer, run_cycle
+from tests.bench.recording import record
 
 __all__ = ["outer"]
 """A fixture, and with it the namespace in which fabrics come up."""
@@ -69,7 +67,7 @@ ERROR: Final = 0.05
 
 @dataclass(frozen=True)
 class Size:
-    """Row of the table. `error_p50` is None if every collective was disturbed."""
+    """What a fabric of this size costs. `error_p50` is None if every collective was disturbed."""
 
     servers: int
     up_s: float
@@ -77,31 +75,6 @@ class Size:
     memory_mb: float
     loop_s: float
     error_p50: float | None
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As the table has it."""
-        error = "disturbed" if self.error_p50 is None else f"{self.error_p50:.1%}"
-        return (
-            str(self.servers), f"{self.up_s:.1f} s", f"{self.down_s:.1f} s",
-            f"{self.memory_mb:.0f} MB", f"{1e3 * self.loop_s:.1f} ms", error,
-        )  # fmt: skip
-
-
-HEADINGS: Final = (
-    "servers",
-    "`up`",
-    "`down`",
-    "memory",
-    "control loop, p50",
-    "completion error, p50",
-)
-
-
-def markdown(rows: Sequence[Size]) -> str:
-    """The table for the README."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def sized(servers: int) -> tuple[PaperJob, Fabric]:
@@ -158,14 +131,15 @@ def measured(servers: int, there: str) -> Size:
     )
 
 
-ROWS: Final[list[Size]] = []
-
-
 @pytest.mark.parametrize("servers", list(SIZES), ids=lambda servers: f"{servers}-servers")
 def test_size_stays_within_bounds(outer: str, servers: int) -> None:
-    ROWS.append(measured(servers, outer))
-    print("\n" + markdown(ROWS))
-    if file := os.environ.get("SIZES"):
-        Path(file).write_text(markdown(ROWS))
-    assert ROWS[-1].loop_s <= LOOP_S
-    assert ROWS[-1].error_p50 is None or ROWS[-1].error_p50 <= ERROR
+    size, end = measured(servers, outer), f"{servers} servers"
+    record(f"`up` as on idle cores: {end}", "s", size.up_s, n=TURNS)
+    record(f"`down` as on idle cores: {end}", "s", size.down_s, n=TURNS)
+    record(f"memory of processes: {end}", "MB", size.memory_mb)
+    record(f"control loop of a region, p50: {end}", "ms", size.loop_s, at_most=LOOP_S)
+    assert size.loop_s <= LOOP_S
+    if size.error_p50 is not None:
+        name = f"absolute completion error of a layer's all-to-alls, p50: {end}"
+        record(name, "%", size.error_p50, at_most=ERROR)
+        assert size.error_p50 <= ERROR

@@ -9,14 +9,17 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from moefabric_studies.bench_figures import Figure, figures_text, read_figures
 from moefabric_studies.result_blocks import StoredResults, filled
 
 from moefabric.report.stored_results import LIMIT_BYTES, stored_text
 from moefabric.results.model import read_run
 from tests.stored_results import (
+    BENCHMARKS,
     RESULTS,
     ROOT,
     ages,
+    bench_file,
     pages,
     result_files,
     simulators_page,
@@ -26,7 +29,7 @@ from tests.stored_results import (
 
 FILES = sorted(RESULTS.glob("*.json"))
 RUN_OF_AN_EXAMPLE = re.compile(r"moefabric (?:run|train) (examples/\S+)")
-SHOWN = [page for page in pages() if "<!-- result" in page.read_text()]
+SHOWN = [page for page in pages() if re.search("<!-- (result|bench)", page.read_text())]
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.stem)
@@ -61,6 +64,21 @@ def test_stored_result_is_small_as_written_and_of_known_origin(file: Path) -> No
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in source.inputs.values())
     assert source.inputs
     assert source.measured
+
+
+def test_figures_of_benches_are_as_written_and_of_tests_that_exist() -> None:
+    figures = read_figures(BENCHMARKS)
+    assert figures_text(figures) == BENCHMARKS.read_text()
+    for one in figures:
+        assert f"def {one.test.partition('[')[0]}(" in bench_file(one.bench).read_text()
+        assert re.fullmatch("[0-9a-f]{8}", one.commit)
+
+
+def test_page_of_benches_has_them_all() -> None:
+    text = (ROOT / "docs/benchmarks.md").read_text()
+    shown = ", ".join(re.findall("<!-- benches: (.*?) -->", text)).split(", ")
+    files = {*ROOT.glob("tests/bench/bench_*.py"), *ROOT.glob("studies/tests/bench/bench_*.py")}
+    assert sorted(shown) == sorted(file.stem for file in files)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -132,6 +150,20 @@ def test_result_is_as_old_as_the_commits_that_touched_what_it_measures(
     assert ages(folder / "docs", folder) == {}
     store(folder, commit=None)
     assert ages(folder / "docs", folder) == {"a": "has no commit"}
+
+
+def test_benches_are_as_old_as_the_oldest_of_them(repository: tuple[Path, str]) -> None:
+    folder, commit = repository
+    rows = [
+        Figure(*(bench, "test", "a", *("",) * 6, one, "", "2026-12-01", ""))
+        for bench, one in (("bench_a", commit[:8]), ("bench_b", git(folder, "rev-parse", "HEAD")))
+    ]
+    (folder / "docs/benchmarks.csv").write_text(figures_text(rows))
+    touched = f"1 commit since {commit[:8]} touched what it measures"
+    told = {"benchmarks": f"{touched} (bench_a; 1 of 2 benches is old)"}
+    assert ages(folder / "docs", folder) == told
+    (folder / "docs/benchmarks.csv").write_text(figures_text(rows[1:]))
+    assert ages(folder / "docs", folder) == {}
 
 
 def test_age_is_unknown_in_a_shallow_clone(repository: tuple[Path, str], tmp_path: Path) -> None:

@@ -73,6 +73,18 @@ def test_one_region_and_micro_batch_last_as_long_in_both_schedules(name: str) ->
         assert apart == pytest.approx(lockstep, rel=1e-6)
 
 
+def test_memory_lengthens_predicted_computation() -> None:
+    flops, roofline = (
+        sum(
+            task.work.slowest_s
+            for task in made.tasks(made.all[0], 0, Substitutions())
+            if isinstance(task.work, Compute) and task.work.kind != "optimiser"
+        )
+        for made in (jobs(), jobs("training.compute=roofline"))
+    )
+    assert 1.02 < roofline / flops < 1.2
+
+
 def test_settling_shrinks_in_model_time_as_dilation_grows() -> None:
     """The optical switch takes its own time, whatever a testbed does with the model's."""
     plain = jobs()

@@ -356,7 +356,7 @@ def test_judge_bounds_what_plain_tcp_sends_again(segments: int, verdict: Verdict
 
 
 def test_outliers_are_those_of_the_samples_own_spread() -> None:
-    """Plain TCP varies: 110 % are too much only where the other samples are within some per cent."""
+    """Plain TCP varies: 110 % are too much only where others are within some per cent."""
     spread = [0.15 * (number % 11 - 5) / 5 for number in range(88)]
     steady = [0.01 * one for one in spread]
     varied, single = (measured(errors=collectives(*all_, 1.1)) for all_ in (spread, steady))

@@ -135,3 +135,35 @@ def test_flops_of_a_token_are_twice_its_active_weights_and_its_scores(model: Mod
         model.active_weights - model.head_weights * (not model.tied_embeddings)
     )
     assert scores < 0.5 * total
+
+
+def test_roofline_adds_what_memory_moves_value_by_value() -> None:
+    """At 32,768 tokens, matrices are bound by FLOPs; SwiGLU and the order of tokens aren't."""
+    rank = replace(PROTOTYPE, compute="roofline")
+    tokens, per_gpu = 65536, MIXTRAL.ffn / PROTOTYPE.tp
+    added = 2 * tokens * (3 * per_gpu + MIXTRAL.hidden) / PROTOTYPE.memory_bytes_s
+    plain_s = PROTOTYPE.expert_s(MIXTRAL, tokens)
+    assert rank.expert_s(MIXTRAL, tokens) == pytest.approx(plain_s + added)
+    assert rank.expert_s(MIXTRAL, tokens, "backward") == pytest.approx(
+        PROTOTYPE.expert_s(MIXTRAL, tokens, "backward") + 2 * added
+    )
+
+
+def test_experts_of_few_tokens_last_until_their_weights_are_read() -> None:
+    rank = replace(PROTOTYPE, compute="roofline", micro_batch=1, sequence=16)
+    weights = 2 * MIXTRAL.expert_weights * MIXTRAL.experts / rank.ep / rank.tp
+    seconds = rank.expert_s(MIXTRAL, 1) - rank.tensor_all_reduce_s(MIXTRAL)
+    assert seconds == pytest.approx(weights / rank.memory_bytes_s, rel=1e-3)
+    flops = replace(rank, compute="flops")
+    assert seconds > 50 * (flops.expert_s(MIXTRAL, 1) - flops.tensor_all_reduce_s(MIXTRAL))
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "llama-moe", "qwen-moe", "deepseek-r1"])
+def test_roofline_is_never_faster_than_flops(name: str) -> None:
+    model = preset(name)
+    rank = replace(PROTOTYPE, compute="roofline")
+    for direction in DIRECTIONS:
+        assert rank.attention_s(model, direction) > PROTOTYPE.attention_s(model, direction)
+        assert rank.head_s(model, direction) > PROTOTYPE.head_s(model, direction)
+        dense_s = PROTOTYPE.dense_layer_s(model, direction)
+        assert rank.dense_layer_s(model, direction) > dense_s

@@ -171,7 +171,7 @@ def test_every_emulated_row_has_its_prediction(predicted: PaperResults) -> None:
     assert [(table.name, len(table.rows)) for table in (*emulated.tables, emulated.aims)] == [
         ("iteration", 80),
         ("efficiency", 18),
-        ("speed", 6),
+        ("speed", 8),
         ("circuits", 1),
         ("share", 6),
         ("delay", 2),

@@ -2,7 +2,10 @@
 
 import pytest
 from moefabric_studies.grids import Grid
+from moefabric_studies.paper.measures import hidden_iteration_s
 from moefabric_studies.paper.results import PaperResults
+
+from moefabric.workload.models.model import DIRECTIONS
 
 
 @pytest.fixture(scope="module")
@@ -11,7 +14,7 @@ def grids(predicted: PaperResults) -> dict[str, Grid]:
 
 
 def test_grids_are_rectangular(grids: dict[str, Grid]) -> None:
-    assert len(grids) == 10
+    assert len(grids) == 15
     for grid in grids.values():
         assert {len(cells) for cells in grid.rows} == {len(grid.header)}
 
@@ -66,6 +69,21 @@ def test_no_single_assumption_gives_the_papers_ratio_at_large_batches(
     assert (at_32, at_64) == pytest.approx((1.8, 2.0), abs=0.1)
 
 
+def test_memory_does_not_explain_the_measured_experts(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    steps = {cells[:2]: cells[2:] for cells in grids["steps"].rows}
+    flops, roofline = (steps["mixtral-8x7b", one] for one in ("flops", "roofline"))
+    assert f"{predicted.rows('experts')[0].value:.1f}" == flops[4]
+    assert float(flops[4]) < float(roofline[4]) < 1.1 * float(flops[4]) < 100
+    at_8, at_16 = (row.value for row in predicted.rows("experts"))
+    assert at_8
+    assert at_16
+    assert at_16 / at_8 == pytest.approx(2 * 989 / 312, rel=0.02)
+    batch = {cells[0]: cells[1:] for cells in grids["batch"].rows}["compute: roofline"]
+    assert len({*batch[:3]}) == len({*batch[3:]}) == 1
+
+
 def test_sign_of_a_failed_server_is_that_of_the_backup_servers_nics(
     predicted: PaperResults, grids: dict[str, Grid]
 ) -> None:
@@ -87,3 +105,51 @@ def test_prices_with_copper_have_the_ratio_of_the_row(
     (row,) = (row for row in predicted.rows("cost") if "copper" in row.name)
     assert fat_tree / mixnet == pytest.approx(row.value, abs=0.005)
     assert mixnet < at_400["optics", "mixnet"]
+
+
+def test_reconfigurations_are_hidden_while_they_are_shorter_than_computation(
+    predicted: PaperResults,
+) -> None:
+    def longer(delay_s: float) -> float:
+        return hidden_iteration_s(predicted.evaluation, "mixtral-8x22b", 400e9, delay_s)
+
+    job = predicted.evaluation.jobs["mixtral-8x22b"]
+    forward, backward = (job.layer_times(directions=(one,)) for one in DIRECTIONS)
+    attention_s, experts_s = backward.attention_s, forward.busiest_expert_s
+    assert 0 < attention_s < experts_s
+    assert longer(0.9 * attention_s) == longer(0.0)
+    assert longer(experts_s) - longer(0.0) == pytest.approx(
+        job.layer_passes * (experts_s - attention_s)
+    )
+
+
+def test_percentiles_of_optics_are_those_of_the_rows(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    control = {cells[0]: cells[1:] for cells in grids["control"].rows}
+    mean, late = predicted.rows("links")
+    assert control["NIC usable, s"][0] == f"{mean.value:.2f}"
+    assert control["NIC usable, s"][-1] == f"{late.value:.2f}"
+    assert list(control["NIC usable, s"][1:]) == sorted(control["NIC usable, s"][1:])
+
+
+def test_degrees_and_delays_of_the_grids_are_those_of_the_rows(
+    predicted: PaperResults, grids: dict[str, Grid]
+) -> None:
+    (cells, _) = grids["degrees"].rows
+    at = dict(zip(grids["degrees"].header, cells, strict=True))
+    low, _ = predicted.rows("degree")
+    assert float(at["2"]) / float(at["4"]) == pytest.approx(low.value, abs=2e-3)
+    blocked, hidden, diverted = grids["delays"].rows
+    gain, _ = predicted.rows("delay")
+    assert blocked[6] == f"{gain.value:+.1f} %"
+    longest = max(float(one[6].removesuffix(" %")) for one in (hidden, diverted))
+    assert longest < float(blocked[6].removesuffix(" %"))
+
+
+def test_trained_mixtral_is_uneven_and_differs_by_block(grids: dict[str, Grid]) -> None:
+    loads = [list(map(float, cells[1:])) for cells in grids["blocks"].rows]
+    assert [cells[0] for cells in grids["blocks"].rows] == ["0", "7", "15"]
+    assert all(sum(block) == pytest.approx(8, abs=0.05) for block in loads)
+    assert all(1.05 < max(block) < 2.4 for block in loads)
+    assert len({block.index(max(block)) for block in loads}) > 1

@@ -1,26 +1,21 @@
 """Shares of time and of traffic."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from moefabric_studies.paper.shares import (
-    LayerTimes,
-    layer_times,
-    rank_expert_tokens,
-    traffic_bytes,
-)
+from moefabric_studies.paper.job import PaperJob
+from moefabric_studies.paper.loader import load_jobs
+from moefabric_studies.paper.shares import LayerTimes, layer_times, rank_expert_tokens
+from moefabric_studies.paper.traffic_matrix import part_within
 from numpy.typing import NDArray
 
 from moefabric.config.model import preset
 from moefabric.core.demand import Placement
 from moefabric.traces.gating_files import read_gating
 from moefabric.workload.iterations.iteration import moe_layer
-from moefabric.workload.iterations.job import JobShape
-from moefabric.workload.models.model import Model, Training
+from moefabric.workload.models.model import Training
 from tests.support.paths import EXAMPLES
 
 MIXTRAL = preset("mixtral-8x7b")
@@ -70,39 +65,43 @@ def test_ranks_wait_unless_gating_is_even(gating: NDArray[np.int64]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("model", "servers"),
-    [
-        pytest.param(MIXTRAL, 8, id="8x7b"),
-        pytest.param(preset("qwen-moe"), 8, id="qwen-moe"),
-        pytest.param(preset("deepseek-r1"), 8, id="deepseek-r1"),
-    ],
-)
-def test_expert_traffic_is_four_all_to_alls_of_even_gating(model: Model, servers: int) -> None:
-    """With one rank on each server, the bytes of an iteration are those of its demand matrices."""
-    training = replace(PRODUCTION, ep=8, tp=1)
-    placement = Placement(tuple("abcdefgh"), 8, model.experts)
-    demand = moe_layer(model, training, placement, np.ones((8, model.experts))).demand
-    layer = 2 * (demand.total_bytes + demand.combine(model.combine_ratio).total_bytes)
-    traffic = traffic_bytes(model, training, JobShape(micro_batches=3), servers)
-    assert traffic.expert == pytest.approx(3 * model.layers * layer)
-    assert traffic.tensor == traffic.pipeline == 0.0
+@pytest.fixture(scope="module")
+def production() -> dict[str, PaperJob]:
+    """The jobs of the production measurement."""
+    return load_jobs(EXAMPLES / "paper/measured.yaml")
 
 
-def test_traffic_of_an_iteration_by_hand() -> None:
-    token_bytes = 8192
-    rank = 32768 * token_bytes
-    traffic = traffic_bytes(MIXTRAL, PRODUCTION, JobShape(4, 1, 8), 4)
-    assert traffic.tensor == pytest.approx(32 * 8 * 8 * 4 * (4 * 2 * 3 / 4) * rank)
-    assert traffic.expert == pytest.approx(32 * 8 * 8 * 4 * 2 * 7 / 8 * rank)
-    assert traffic.pipeline == pytest.approx(2 * 3 * 8 * 8 * rank)
+def test_traffic_of_an_iteration_by_hand(production: dict[str, PaperJob]) -> None:
+    """32 layers, 8 micro-batches and 8 ranks; 3 of 4 stages send on; rings of 4 servers."""
+    sent = {kind: matrix.sum() for kind, matrix in production[MIXTRAL.name].gpu_traffic.items()}
+    rank = 32768 * 8192
+    leaving = 1 - PUBLISHED.trace() / PUBLISHED.sum()
     replicated = 2 * 4096 * (4096 + 1024) + 4096 * 8
-    assert traffic.data == pytest.approx(32 * 4 * 2 * replicated * 2 * 3 / 4)
-    assert sum(traffic.shares.values()) == pytest.approx(1.0)
+    assert sent == pytest.approx(
+        {
+            "tensor": 32 * 8 * 8 * 4 * (4 * 2 * 3 / 4) * rank,
+            "expert": 32 * 8 * 8 * 4 * 2 * leaving * rank,
+            "pipeline": 2 * 3 * 8 * 8 * rank,
+            "data": 32 * 4 * 2 * replicated * 2 * 3 / 4,
+        }
+    )
 
 
 @pytest.mark.parametrize("name", ["llama-moe", "qwen-moe"])
-def test_experts_dominate_the_traffic_of_small_models(name: str) -> None:
+def test_experts_dominate_the_traffic_of_small_models(
+    production: dict[str, PaperJob], name: str
+) -> None:
     """Figure 2: more than 80 % (16 ranks of one GPU, 4 stages, 2 replicas)."""
-    training = replace(PRODUCTION, ep=16, tp=1)
-    assert traffic_bytes(preset(name), training, JobShape(4, 2, 8), 2).shares["expert"] > 0.8
+    sent = {kind: matrix.sum() for kind, matrix in production[name].gpu_traffic.items()}
+    assert sent["expert"] > 0.8 * sum(sent.values())
+
+
+def test_traffic_is_local(production: dict[str, PaperJob]) -> None:
+    """Figure 5: stages send each other activations alone, and a server keeps tensor parallelism."""
+    job = production[MIXTRAL.name]
+    sent = {kind: matrix.sum() for kind, matrix in job.gpu_traffic.items()}
+    stage = part_within(job, [], 32)
+    assert stage == pytest.approx(1 - sent["pipeline"] / sum(sent.values()))
+    assert part_within(job, ["tensor"], 4) == part_within(job, ["expert"], 32) == 1.0
+    assert part_within(job, ["expert"], 8) == pytest.approx(1 / 7, rel=0.1)
+    assert part_within(job, ["pipeline"], 32) == 0.0

@@ -20,6 +20,7 @@ from moefabric_studies.paper.page import document_text, page
 from moefabric_studies.paper.results import PaperResults, predict_tables
 from moefabric_studies.paper.rows import CALIBRATED, OUTSIDE, Counts, contains
 from moefabric_studies.paper.text import text_lines
+from moefabric_studies.paper.traffic_matrix import traffic_picture
 
 from moefabric.api.networks import ServerPaths
 from moefabric.core.errors import SpecError
@@ -46,7 +47,7 @@ def test_values_equal_golden_rows(predicted: PaperResults) -> None:
 
 def test_verdict_says_whether_value_is_in_band(predicted: PaperResults) -> None:
     judged = [row for table in predicted.tables for row in table.rows if row.is_judged]
-    assert len(judged) == 113
+    assert len(judged) == 118
     for row in judged:
         assert row.band is not None
         assert row.value is not None
@@ -117,10 +118,13 @@ def test_last_lines_count_rows_and_aims(predicted: PaperResults) -> None:
 def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> None:
     """After a change of the model: run `make paper`, which writes the page."""
     assert (ROOT / "docs/paper.md").read_text() == document_text(predicted)
-    picture = (ROOT / "docs/paper-growth.svg").read_text()
-    assert picture == growth_picture(predicted.evaluation)
-    picture = (ROOT / "docs/paper-cost-performance.svg").read_text()
-    assert picture == cost_performance_picture(predicted.evaluation)
+    pictures = {
+        "growth": growth_picture,
+        "cost-performance": cost_performance_picture,
+        "traffic": traffic_picture,
+    }
+    for name, picture in pictures.items():
+        assert (ROOT / f"docs/paper-{name}.svg").read_text() == picture(predicted.evaluation)
 
 
 @pytest.mark.nightly
@@ -165,7 +169,8 @@ def short_trace(tmp_path: Path) -> Path:
     """Copy the examples with 60 steps of the training trace, which suffice for every table."""
     shutil.copytree(PAPER, tmp_path / "paper")
     (tmp_path / "data").mkdir()
-    for name in ("gating-8x8.json", "deepseek-r1-prefill-4096.json.gz"):
+    recorded = ("gating-8x8.json", "deepseek-r1-prefill-4096.json.gz", "mixtral-8x7b-domains.npz")
+    for name in recorded:
         shutil.copy(EXAMPLES / "data" / name, tmp_path / "data")
     with np.load(EXAMPLES / "data/training-1200-steps.npz") as trace:
         arrays = {
