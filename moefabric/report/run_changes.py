@@ -349,6 +349,10 @@ def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[st
     for run in earlier:
         for was in run.manifest.inputs or ():
             digest = now.get(was.key)
-            if digest is not None and digest.sha256 != was.sha256:
-                digests = f"{was.sha256[:12]} before, {digest.sha256[:12]} now"
-                yield f"the inputs differ: {printable(was.key)} {printable(was.file)} is {digests}"
+            if digest is None or digest == was:
+                continue
+            before, after = was.sha256[:12], digest.sha256[:12]
+            if digest.file != was.file:
+                after = f"{printable(digest.file)} {after}"
+            named = f"{printable(was.key)} {printable(was.file)}"
+            yield f"the inputs differ: {named} is {before} before, {after} now"

@@ -387,9 +387,9 @@ def _differences(was: HeaderLine, now: HeaderLine) -> Iterator[tuple[str, object
 
 
 def _file_digests(header: HeaderLine) -> dict[str, str]:
-    """Return the digests of the files that an experiment names, by key."""
+    """Return names and digests of the files that decide an experiment's figures, by key."""
     inputs = header.manifest.inputs or ()
-    return {one.key: one.sha256 for one in inputs if one.key != EXPERIMENT}
+    return {one.key: f"{one.file} {one.sha256}" for one in inputs if one.key != EXPERIMENT}
 
 
 def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:
