@@ -228,7 +228,7 @@ def run_changes(
         threshold: Change that is no regression yet: part of a time, points of a share.
 
     Raises:
-        SpecError: If there is no earlier run, or no fabric is in all of them.
+        SpecError: If there is no earlier run, or no fabric is in all runs.
     """
     if not earlier:
         raise SpecError([("compare", "an earlier run is needed")])
@@ -237,6 +237,11 @@ def run_changes(
     names = [name for name in before[0] if all(name in run for run in before)]
     if not names:
         raise SpecError([("compare", "the earlier runs have no fabric in common")])
+    if not after.keys() & names:
+        former, latter = (", ".join(map(printable, run)) for run in (names, after))
+        fault = f"the runs have no fabric in common ({former} before, {latter} now)"
+        remedy = "fabrics are matched by their names: give runs of one experiment"
+        raise SpecError([("compare", f"{fault}: {remedy}")])
     changes = list[FabricChange]()
     for name in dict.fromkeys((*names, *after)):
         was, now = [run[name] for run in before] if name in names else [], after.get(name)

@@ -55,6 +55,18 @@ def test_compare_of_several_earlier_runs_and_json(tmp_path: Path) -> None:
     assert (figure["outcome"], figure["exceeds_spread"]) == ("within spread", False)
 
 
+def test_compare_of_runs_without_a_fabric_in_common_is_a_fault(tmp_path: Path) -> None:
+    document = json.loads(SAMPLE.read_text())
+    for result in document["results"]:
+        result["fabric"] = f"my-{result['fabric']}"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    result = compare(SAMPLE, other)
+    assert result.exit_code == 1
+    assert "the runs have no fabric in common (eps, mixnet, " in result.output
+    assert ", my-mixnet" in result.output
+
+
 def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path: Path) -> None:
     invalid = [variant(tmp_path, name, verdict="invalid") for name in "ab"]
     result = compare(*invalid)
