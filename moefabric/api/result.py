@@ -158,17 +158,20 @@ class Result(RunPictures):
             raise SpecError([("to_frame", message)])
         return frame(_rows(self, kind))
 
-    def compare(self, *earlier: model.RunResult, threshold: float = THRESHOLD) -> RunChanges:
+    def compare(
+        self, *earlier: model.RunResult | str | Path, threshold: float = THRESHOLD
+    ) -> RunChanges:
         """Return the changes from an earlier run to this one, fabric by fabric.
 
         Args:
-            *earlier: A run, or several runs of the same thing, which show how much runs differ.
+            *earlier: A run or the file of one; several of the same thing show how much runs differ.
             threshold: Change that is no regression yet: part of a time, points of a share.
 
         Raises:
-            SpecError: If there is no earlier run, or no fabric is in all of them.
+            SpecError: If there is no earlier run, a file is wrong, or no fabric is in all runs.
         """
-        return run_changes(earlier, self, threshold)
+        runs = [self.load(run) if isinstance(run, str | Path) else run for run in earlier]
+        return run_changes(runs, self, threshold)
 
     def table(self, width: int = 120) -> str:
         """Return the tables of `moefabric run` as text of at most `width` columns."""

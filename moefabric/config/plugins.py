@@ -357,7 +357,19 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
             yield
     except (Exception, SystemExit) as error:  # code of others may raise anything
         fault = f"{reference!r}: {module} fails: {fault_text(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            fault += _lookup_remedy(module, error.name)
         raise SpecError([(GROUPS[group], fault)]) from error
+
+
+def _lookup_remedy(module: str, missing: str) -> str:
+    """Return where modules are looked up, if what is missing is the module of a reference."""
+    if not f"{module}.".startswith(f"{missing}.") and missing != module.removesuffix(".py"):
+        return ""
+    if module.endswith(".py"):
+        return f"; a module is named without .py: {module.removesuffix('.py')}:Name"
+    folder = f" and in the current folder, {Path.cwd()}" if _in_current_folder.get() else ""
+    return f"; modules are looked up on Python's path{folder}, not in the folder of a file"
 
 
 @contextmanager

@@ -197,6 +197,11 @@ class JournalReader:
             return _LINE.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
+            if first["type"].startswith("union_tag"):
+                fault = "is no journal of a run, which `moefabric run --json` writes"
+                if number > 1:
+                    fault = f"line {number} is of no type that a journal has"
+                raise SpecError([(str(self.path), fault)]) from error
             steps = ".".join(str(step) for step in first["loc"][1:])
             place = f"{self.path}: line {number}" + (f": {steps}" if steps else "")
             raise SpecError([(place, first["msg"])]) from error
