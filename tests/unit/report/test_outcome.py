@@ -65,6 +65,22 @@ def test_invalid_fabrics_are_not_compared_and_degraded_ones_are_named() -> None:
     assert said() == ""
 
 
+def test_predictions_of_invalid_fabrics_are_said_and_marked() -> None:
+    eps, mixnet = fabric("eps", [1.9], "invalid"), fabric("mixnet", [2.5], "invalid")
+    for one, predicted_s in ((eps, 2.0), (mixnet, 1.5)):
+        one["iterations"][0]["predicted_s"] = predicted_s
+    predicted = (
+        "Predicted with the control times of this run, and not measured: fastest is mixnet: "
+        "iteration 1.500 s, 25.0 % less than eps."
+    )
+    nothing = "No result: no fabric has figures that can be trusted."
+    assert said(eps, mixnet) == f"{nothing} {predicted}"
+    valid = {**mixnet, "fidelity": {"verdict": "pass"}}
+    alone = "mixnet: iteration 2.500 s, and no other valid fabric to compare it with."
+    assert said(eps, valid) == f"{alone} Invalid, so not compared: eps. {predicted}"
+    assert "Predicted" not in said(fabric("eps", [1.9]), valid)
+
+
 def use(after: Sequence[Sequence[str]], **values: Any) -> FabricResult:
     changes = [{"region": "r0", "circuits_after": circuits} for circuits in after]
     wiring = {"regions": {"r0": REGION}, "optical_nics": 2}
