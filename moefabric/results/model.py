@@ -372,13 +372,17 @@ class FabricEntry(result_parts.ResultPart):
     """Cost of the network."""
     same_circuits: list[str] = Field(default_factory=list)
     """Other fabrics whose circuits joined the same servers in all all-to-alls."""
+    other_circuits: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Fabrics with other circuits: in how many of how many requests for circuits (of a prediction:
+    all-to-alls) other servers were joined."""
     full_mesh: bool = False
     """Whether circuits joined each pair of servers of a region all the time, so that none moved."""
 
     @staticmethod
     def choices(choice: object) -> Json:
         """Return the fields that repeat those of a fabric in the experiment."""
-        others = ("fabric", "policy", "wiring", "cost", "same_circuits", "full_mesh")
+        others = {"fabric", "policy", "wiring", "cost"}
+        others |= {"same_circuits", "other_circuits", "full_mesh"}
         names = (name for name in FabricEntry.model_fields if name not in others)
         return {name: getattr(choice, name) for name in names}
 

@@ -174,7 +174,7 @@ def test_guide_to_policies_has_the_members_of_a_demand_with_their_shapes() -> No
     text = (ROOT / "docs/guides/write-a-policy.md").read_text()
     table = text.partition("| member | shape |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", table, re.MULTILINE)
-    demand = DemandMatrix(("s0", "s1", "s2"), [[7.0, 1, 2], [0, 0, 3], [5, 0, 0]])
+    demand = DemandMatrix(("s0", "s1", "s2"), [[7.0, 1.0, 2.0], [0.0, 0.0, 3.0], [5.0, 0.0, 0.0]])
     shapes = {"n names": (3,), "n x n": (3, 3), "n": (3,), "a number": (), "n entries": (3,)}
     for cell, shape in rows:
         for name in re.findall(r"`(\w+)", cell):

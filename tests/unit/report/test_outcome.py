@@ -98,7 +98,28 @@ def test_fabrics_with_the_same_circuits_are_named_once() -> None:
         use([pair, MESH], fabric="greedy"), use([other, MESH], fabric="mixnet"),
         use([MESH, pair], fabric="late"), use([], fabric="eps"), use([], fabric="tree"),
     )  # fmt: skip
-    assert lines == ["greedy, mixnet: the same circuits as each other in every all-to-all"]
+    assert lines == [
+        "greedy, mixnet: the same circuits as each other in every all-to-all",
+        "late: other circuits than greedy in 2 of 2 requests for circuits",
+    ]
+
+
+def test_circuits_that_differ_are_counted_by_request() -> None:
+    pair, other = ["s0/o0~s1/o0"], ["s0/o0~s2/o0"]
+    ends = [circuit.split("~") for circuit in pair]
+    lines = compared(
+        use([pair, pair, other], fabric="mixnet"), use([], fabric="eps"),
+        use([], fabric="static", circuits=ends), use([other], fabric="short"),
+    )  # fmt: skip
+    assert lines == [
+        "static: other circuits than mixnet in 1 of 3 requests for circuits",
+        "short: other circuits than mixnet in 2 of 3 requests for circuits",
+    ]
+    two = compared(
+        use([], fabric="static", circuits=ends),
+        use([], fabric="turned", circuits=[["s0/o0", "s2/o0"]]),
+    )
+    assert two == ["turned: other circuits than static in all all-to-alls"]
 
 
 def test_full_mesh_is_why_circuits_stay() -> None:
