@@ -14,7 +14,7 @@ from moefabric.api.prediction import Row, frame, named
 from moefabric.core.errors import SpecError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
-from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
+from moefabric.report.run_changes import THRESHOLD, RunChanges, fabric_changes, run_changes
 from moefabric.report.stored_results import stored_text
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
@@ -172,6 +172,14 @@ class Result(RunPictures):
         """
         runs = [self.load(run) if isinstance(run, str | Path) else run for run in earlier]
         return run_changes(runs, self, threshold)
+
+    def compare_fabrics(self, before: str, after: str, threshold: float = THRESHOLD) -> RunChanges:
+        """Return the changes from one fabric of this run to another, iteration by iteration.
+
+        Raises:
+            SpecError: If a fabric isn't one of the run's.
+        """
+        return fabric_changes(self, before, after, threshold)
 
     def table(self, width: int = 120) -> str:
         """Return the tables of `moefabric run` as text of at most `width` columns."""

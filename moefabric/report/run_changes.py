@@ -10,7 +10,7 @@ nothing of what slows down a whole run.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from statistics import fmean, geometric_mean, stdev
 from typing import Final, Literal
@@ -19,7 +19,7 @@ from moefabric.core.errors import SpecError
 from moefabric.report.formatting import printable
 from moefabric.report.remarks import circuit_lines
 from moefabric.report.summary import FabricSummary, summaries
-from moefabric.results.circuit_use import measured_use
+from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.comparison import collective_key
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.parts import Json
@@ -249,6 +249,35 @@ def run_changes(
         worst = max((fabric.verdict for fabric in was), key=list(Verdict).index, default=None)
         changes.append(FabricChange(name, worst, now.verdict if now else None, tuple(figures)))
     return RunChanges(tuple(changes), threshold, len(earlier), tuple(_remarks(earlier, later)))
+
+
+def fabric_changes(
+    run: RunResult, before: str, after: str, threshold: float = THRESHOLD
+) -> RunChanges:
+    """Compare two fabrics of a run, iteration by iteration, as if they were one of two runs.
+
+    Args:
+        before: Name of the fabric that is compared with.
+        after: Name of the other one.
+        threshold: Change that is no regression yet: part of a time, points of a share.
+
+    Raises:
+        SpecError: If a fabric isn't one of the run's.
+    """
+    entries = {entry.fabric: entry for entry in run.results}
+    if unknown := [name for name in (before, after) if name not in entries]:
+        known = ", ".join(map(printable, entries))
+        fault = f"{', '.join(unknown)} is not one of the fabrics of the run: {known}"
+        raise SpecError([("fabrics", fault)])
+    pair, name = [entries[before], entries[after]], f"{before} to {after}"
+    if any(entry.reconfigurations for entry in pair):
+        pair = with_circuit_use(pair, [*map(measured_use, pair)])
+    renamed = [entry.model_copy(update={"fabric": name}) for entry in pair]
+    was, now = (run.model_copy(update={"results": [entry]}) for entry in renamed)
+    scales = [_scale_text(was), _scale_text(now)]
+    remarks = [] if scales[0] == scales[1] else [f"the scales differ: {' and '.join(scales)}"]
+    changes = run_changes([was], now, threshold)
+    return replace(changes, remarks=(*remarks, *circuit_lines(pair)))
 
 
 def _figure_change(
