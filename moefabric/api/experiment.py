@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from moefabric.api.prediction import Prediction
-from moefabric.api.provenance import provenance
+from moefabric.api.provenance import command_options, provenance
 from moefabric.api.signals import graceful_shutdown
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.loader import experiment_of, load_experiment
@@ -44,6 +44,7 @@ class Experiment:
         file: File of the experiment; None if it was built from values.
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric` that runs the file.
+        hosts_file: A file of real servers, on which all fabrics run; None for those of the file.
 
     Args:
         **keys: The keys of an experiment file, with numbers, text, lists and mappings.
@@ -57,6 +58,7 @@ class Experiment:
     file: Path | None = None
     settings: Sequence[str] = ()
     command: str = "run"
+    hosts_file: Path | None = None
 
     def __init__(self, **keys: Any) -> None:
         self.spec, self.folder = experiment_of(keys), Path()
@@ -86,7 +88,7 @@ class Experiment:
         hosts = Path(hosts_file) if hosts_file is not None else None
         file = Path(path)
         experiment = cls.of(load_experiment(file, settings, changes, hosts), file.parent)
-        experiment.file = file
+        experiment.file, experiment.hosts_file = file, hosts
         changed = [f"{key}={value}" for key, value in changes.items()]
         experiment.settings = (*settings, *changed)
         return experiment
@@ -180,11 +182,13 @@ class Experiment:
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
             known = ", ".join(EXTERNAL_PROCESSES)
             raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
+        words = command_options(self.hosts_file, external, cluster, spread, flows=flows)
         place = None
         if cluster is not None:
             place = placer(cluster, spread, open_cluster=open_cluster)
         roles = frozenset(external)
-        return self._run(reporter, journal, flows=flows, place=place, external=roles, resume=resume)
+        options = {"flows": flows, "place": place, "external": roles, "resume": resume}
+        return self._run(reporter, journal, words, **options)
 
     def train(
         self,
@@ -215,17 +219,24 @@ class Experiment:
         place = None
         if cluster is not None:
             place = placer(cluster, spread, open_cluster=open_cluster)
-        return self._run(reporter, journal, flows=flows, place=place, trains=True, resume=resume)
+        words = command_options(self.hosts_file, (), cluster, spread, flows=flows)
+        options = {"flows": flows, "place": place, "trains": True, "resume": resume}
+        return self._run(reporter, journal, words, **options)
 
     def _run(
-        self, reporter: ProgressReporter | None, journal: str | Path | None, **options: Any
+        self,
+        reporter: ProgressReporter | None,
+        journal: str | Path | None,
+        words: Sequence[str],
+        **options: Any,
     ) -> "Result":
+        """Run or train; `words` are the options of the command that does the same."""
         from moefabric.api.result import Result
         from moefabric.execution import run as runner
 
         shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
         command = "train" if options.get("trains") else self.command
-        source = self.file and provenance(self.spec, self.file, self.settings, command)
+        source = self.file and provenance(self.spec, self.file, self.settings, command, words)
         with graceful_shutdown():
             result = runner.run(
                 self.spec, self.folder, shown, journal=file, file=self.file, **options

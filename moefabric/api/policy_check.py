@@ -1,12 +1,16 @@
 """Tries a policy in many situations against the laws of policies, and measures its time."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from time import perf_counter
 from typing import Any, Final
 
+from moefabric.config.guarded_policy import TimeIsUpError, time_limit
+from moefabric.core.errors import SpecError
 from moefabric.planner.laws import LAWS, CallError, Law, Situation, Trial, situations, tried
-from moefabric.planner.policy import Policy
+from moefabric.planner.plan import HorizonPolicy
+from moefabric.planner.policy import Policy, PolicyTraits
 from moefabric.report.formatting import counted, wrapped
 
 SERVERS: Final = (2, 3, 4, 5, 8, 16)
@@ -16,6 +20,14 @@ _TIMED_KIND: Final = "skewed"
 _CALLS: Final = 3
 _LONGEST_S: Final = 10.0
 """Seconds of a call after which larger regions are left out."""
+_LONGEST_EXPECTED_S: Final = 30.0
+"""Seconds of a call, at the growth so far, for which a region is left out."""
+_OURS: Final = "moefabric."
+_LAW_NAMES: Final = tuple(law.name for law in LAWS)
+_NAMES: Final = "names"
+_NAMES_TEXT: Final = "no method has almost the name of one of a policy"
+_ALIKE: Final = 0.8
+"""Similarity of a name that may be meant for another one."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +61,18 @@ class PolicyReport:
         situations: Number of situations.
         laws: A result for each law.
         seconds: Least time of circuits and split by number of servers; None if it was left out.
+        next_part: What is checked next, such as `laws at 8 servers`; empty if the check is whole.
+        next_size: Servers of the regions there.
+        unfinished: Why the check ended before it was whole, and what helps; empty if it is.
     """
 
     policy: str
     situations: int
     laws: tuple[LawResult, ...]
     seconds: Mapping[int, float | None]
+    next_part: str = ""
+    next_size: int = 0
+    unfinished: str = ""
 
     @property
     def keeps_all_laws(self) -> bool:
@@ -64,7 +82,9 @@ class PolicyReport:
     def to_json(self) -> dict[str, Any]:
         """Return the object that `moefabric policy check --json` prints."""
         seconds = {str(servers): seconds for servers, seconds in self.seconds.items()}
-        return asdict(self) | {"seconds": seconds}
+        document = asdict(self) | {"seconds": seconds}
+        del document["next_part"], document["next_size"]
+        return document
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -85,6 +105,8 @@ class PolicyReport:
                 for seconds in self.seconds.values()
             )
             yield "           " + "".join(cells) + " ms"
+        if self.unfinished:
+            yield "  unfinished: " + wrapped(self.unfinished, len("  unfinished: "))
 
 
 def _line(text: str, outcome: str = "", law: str = "") -> str:
@@ -109,51 +131,141 @@ def check_policy(
     Returns:
         The report; the same laws are kept or broken for equal arguments.
     """
-    first: dict[str, str] = {}
-    trials = dict.fromkeys((law.name for law in LAWS), 0)
-    breaches = dict(trials)
-    forwarding = bool(policy.forwards)
-    cases = [case for n in servers for case in situations(n, seed, forwarding=forwarding)]
-    for situation in cases:
+    *_, report = reports_so_far(policy, servers, timed_servers, seed)
+    return report
+
+
+@dataclass
+class _Trials:
+    """What the trials of laws have shown so far, by name of the law."""
+
+    tried: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LAW_NAMES, 0))
+    breaches: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LAW_NAMES, 0))
+    first: dict[str, str] = field(default_factory=dict)
+    situations: int = 0
+
+    def add(self, policy: Policy, situation: Situation) -> None:
+        """Try all laws in a situation."""
         for law, faults in tried(policy, situation):
-            trials[law.name] += 1
+            self.tried[law.name] += 1
             if faults:
-                breaches[law.name] += 1
-                first.setdefault(law.name, f"{faults[0]} ({situation})")
-    laws = tuple(
-        _law_result(law, trials[law.name], breaches[law.name], first.get(law.name, ""))
-        for law in LAWS
-    )
-    report = PolicyReport(str(policy.name), len(cases), laws, {})
-    if not report.keeps_all_laws:
-        return report
-    try:
-        return replace(report, seconds=dict(_times(policy, timed_servers, seed)))
-    except CallError as error:
-        calls = replace(laws[0], outcome="broken", breaches=1, first=str(error))
-        return replace(report, laws=(calls, *laws[1:]))
+                self.breaches[law.name] += 1
+                self.first.setdefault(law.name, f"{faults[0]} ({situation})")
+        self.situations += 1
+
+    def report(self, policy: Policy, next_size: int = 0) -> PolicyReport:
+        """Return the report so far, with the size that is next."""
+        laws = [self._result(law) for law in LAWS]
+        if near := "; ".join(_near_names(policy)):
+            laws.append(LawResult(_NAMES, _NAMES_TEXT, "warning", 1, near, self.situations))
+        next_part = f"laws at {next_size} servers" if next_size else ""
+        name, count = str(policy.name), self.situations
+        return PolicyReport(name, count, tuple(laws), {}, next_part, next_size)
+
+    def _result(self, law: Law) -> LawResult:
+        breaches, trials = self.breaches[law.name], self.tried[law.name]
+        outcome = "kept" if trials else "not tried"
+        if breaches:
+            outcome = "warning" if law.is_advice else "broken"
+        first = self.first.get(law.name, "")
+        return LawResult(law.name, law.text, outcome, breaches, first, trials)
 
 
-def _law_result(law: Law, trials: int, breaches: int, first: str) -> LawResult:
-    outcome = "kept" if trials else "not tried"
-    if breaches:
-        outcome = "warning" if law.is_advice else "broken"
-    return LawResult(law.name, law.text, outcome, breaches, first, trials)
+def reports_so_far(
+    policy: Policy, servers: Sequence[int], timed_servers: Sequence[int], seed: int
+) -> Iterator[PolicyReport]:
+    """Yield the report so far before each step of a check, and at last the whole one.
 
-
-def _times(policy: Policy, servers: Sequence[int], seed: int) -> Iterator[tuple[int, float | None]]:
-    took_s = 0.0
+    The arguments are those of `check_policy`. Steps are situations, and sizes that are timed.
+    """
+    trials = _Trials()
     for size in servers:
-        if took_s > _LONGEST_S:
-            yield size, None
-            continue
-        every = situations(size, seed, forwarding=bool(policy.forwards))
-        situation = next(one for one in every if one.kind == _TIMED_KIND)
+        for situation in situations(size, seed, forwarding=bool(policy.forwards)):
+            yield trials.report(policy, size)
+            trials.add(policy, situation)
+    report = trials.report(policy)
+    if not report.keeps_all_laws:
+        yield report
+        return
+    for size in timed_servers:
+        yield replace(report, next_part=f"times at {size} servers", next_size=size)
         try:
-            took_s = _least_s(policy, situation)
+            took_s = _time(policy, size, seed, report.seconds)
         except CallError as error:
-            raise CallError(f"{error} ({situation})") from error
-        yield size, took_s
+            calls = replace(report.laws[0], outcome="broken", breaches=1, first=str(error))
+            yield replace(report, laws=(calls, *report.laws[1:]), seconds={})
+            return
+        report = replace(report, seconds={**report.seconds, size: took_s})
+    yield report
+
+
+def check_within(
+    limit_s: float,
+    policies: Iterable[Policy],
+    largest: int = TIMED_SERVERS[-1],
+    seed: int = 1,
+    on_part: Callable[[str], None] = lambda _: None,
+) -> list[PolicyReport]:
+    """Check policies until a time is up, and return what is known of them by then.
+
+    Args:
+        policies: The policies; what loads them counts.
+        largest: Servers of the largest region in which laws are tried and times measured.
+        on_part: Called with each part of the check when it begins, such as `laws at 8 servers`.
+
+    Raises:
+        SpecError: If the time is up while a policy loads.
+    """
+    sizes, timed = [[n for n in all_ if n <= largest] for all_ in (SERVERS, TIMED_SERVERS)]
+    reports: list[PolicyReport] = []
+    started_s = perf_counter()
+    try:
+        with time_limit(limit_s):
+            for policy in policies:
+                so_far = reports_so_far(policy, sizes, timed, seed)
+                reports.append(next(so_far))
+                for report in so_far:
+                    if report.next_part != reports[-1].next_part:
+                        started_s = perf_counter()
+                        on_part(report.next_part)
+                    reports[-1] = report
+    except TimeIsUpError:
+        fault, more = f"the check takes longer than {limit_s:g} s", "--limit allows more"
+        if not reports or not reports[-1].next_part:
+            raise SpecError([("policy check", f"{fault}: {more}")]) from None
+        took = f"{reports[-1].next_part} took the last {perf_counter() - started_s:.1f} s"
+        below = [size for size in (*sizes, *timed) if size < reports[-1].next_size]
+        leave_out = f"--up-to {max(below)} leaves larger regions out, " if below else ""
+        unfinished = f"{fault}, and {took}: {leave_out}{more}"
+        reports[-1] = replace(reports[-1], unfinished=unfinished)
+    return reports
+
+
+def _near_names(policy: Policy) -> Iterator[str]:
+    """Yield the methods that may be meant for one of policies that the author hasn't written."""
+    authors = [c for c in type(policy).__mro__ if not c.__module__.startswith((_OURS, "builtins"))]
+    written = {name: base for base in reversed(authors) for name in vars(base)}
+    known = {*dir(Policy), *dir(HorizonPolicy), *dir(PolicyTraits)}
+    for name in sorted(name for name in written.keys() - known if not name.startswith("_")):
+        for alike in get_close_matches(name, known - written.keys(), n=1, cutoff=_ALIKE):
+            yield f"{written[name].__name__}.{name} is never called; did you mean {alike}?"
+
+
+def _time(policy: Policy, size: int, seed: int, before: Mapping[int, float | None]) -> float | None:
+    """Return the least seconds of circuits and split; None if that would take too long."""
+    earlier = [*before.values()]
+    if earlier and (earlier[-1] is None or earlier[-1] > _LONGEST_S):
+        return None
+    if len(earlier) > 1 and earlier[-2] and earlier[-1]:
+        expected_s = earlier[-1] ** 2 / earlier[-2]
+        if expected_s > _LONGEST_EXPECTED_S:
+            return None
+    every = situations(size, seed, forwarding=bool(policy.forwards))
+    situation = next(one for one in every if one.kind == _TIMED_KIND)
+    try:
+        return _least_s(policy, situation)
+    except CallError as error:
+        raise CallError(f"{error} ({situation})") from error
 
 
 def _least_s(policy: Policy, situation: Situation) -> float:

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import moefabric
+from moefabric.config.code_inputs import code_digests
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.inputs import digest_of, named_paths
+from moefabric.config.plugins import is_foreign
+from moefabric.config.references import named_parts
 from moefabric.results.model import Provenance
 
 _PARTS: Final = (
@@ -25,24 +28,53 @@ _CPU: Final = Path("/proc/cpuinfo")
 
 
 def provenance(
-    spec: ExperimentSpec, file: Path, settings: Sequence[str] = (), command: str = "run"
+    spec: ExperimentSpec,
+    file: Path,
+    settings: Sequence[str] = (),
+    command: str = "run",
+    options: Sequence[str] = (),
 ) -> Provenance:
     """Return the provenance of an experiment that is about to be run.
 
     Args:
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric` that runs the experiment.
+        options: Further words of that command.
     """
     model = spec.model.build()
     values = {name: value for name, value in asdict(model).items() if name != "notes"}
     sizes = json.dumps(values, sort_keys=True, default=str)
-    source = provenance_of(file, settings, command, _inputs(spec, file.parent))
-    digest = hashlib.sha256(sizes.encode()).hexdigest()
-    return source.model_copy(update={"inputs": source.inputs | {f"model {model.name}": digest}})
+    references = [reference for _, reference in named_parts(spec)]
+    in_file = [one for one in references if not any(one in setting for setting in settings)]
+    words = [*options, *(["--plugins", "any"] if any(map(is_foreign, in_file)) else [])]
+    source = provenance_of(file, settings, command, _inputs(spec, file.parent), words)
+    inputs = source.inputs | {f"{key}: {name}": digest for key, name, digest in code_digests(spec)}
+    inputs[f"model {model.name}"] = hashlib.sha256(sizes.encode()).hexdigest()
+    return source.model_copy(update={"inputs": inputs})
+
+
+def command_options(
+    hosts_file: Path | None = None,
+    external: Iterable[str] = (),
+    cluster: str | None = None,
+    spread: str = "pack",
+    *,
+    flows: bool = False,
+) -> list[str]:
+    """Return the options of `moefabric run` that change a result; no address is among them."""
+    words = ["--flows"] if flows else []
+    words += ["--hosts", hosts_file.name] if hosts_file is not None else []
+    words += ["--external", ",".join(sorted(external))] if external else []
+    words += ["--cluster", "auto"] if cluster is not None else []
+    return words + (["--spread", spread] if cluster is not None and spread != "pack" else [])
 
 
 def provenance_of(
-    file: Path, settings: Sequence[str], command: str, others: Iterable[Path] = ()
+    file: Path,
+    settings: Sequence[str],
+    command: str,
+    others: Iterable[Path] = (),
+    options: Sequence[str] = (),
 ) -> Provenance:
     """Return the provenance of a result that a command computes from a file.
 
@@ -50,9 +82,10 @@ def provenance_of(
         settings: Changes to the file, as in `--set`.
         command: Subcommand of `moefabric`.
         others: Files that the file names.
+        options: Further words of the command.
     """
     words = ["moefabric", command, _name(file)]
-    words += [word for setting in settings for word in ("--set", setting)]
+    words += [*(word for setting in settings for word in ("--set", setting)), *options]
     inputs = {_name(path): digest_of(path, _name(path)) for path in (file, *others)}
     commit, modified = commit_of(_SOURCE)
     return Provenance(

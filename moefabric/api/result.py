@@ -14,7 +14,7 @@ from moefabric.api.prediction import Row, frame, named
 from moefabric.core.errors import SpecError
 from moefabric.report.picture import Picture
 from moefabric.report.pictures import picture
-from moefabric.report.run_changes import THRESHOLD, RunChanges, run_changes
+from moefabric.report.run_changes import THRESHOLD, RunChanges, fabric_changes, run_changes
 from moefabric.report.stored_results import stored_text
 from moefabric.report.summary import COLUMNS, FabricSummary, summaries
 from moefabric.results import model
@@ -158,17 +158,28 @@ class Result(RunPictures):
             raise SpecError([("to_frame", message)])
         return frame(_rows(self, kind))
 
-    def compare(self, *earlier: model.RunResult, threshold: float = THRESHOLD) -> RunChanges:
+    def compare(
+        self, *earlier: model.RunResult | str | Path, threshold: float = THRESHOLD
+    ) -> RunChanges:
         """Return the changes from an earlier run to this one, fabric by fabric.
 
         Args:
-            *earlier: A run, or several runs of the same thing, which show how much runs differ.
+            *earlier: A run or the file of one; several of the same thing show how much runs differ.
             threshold: Change that is no regression yet: part of a time, points of a share.
 
         Raises:
-            SpecError: If there is no earlier run, or no fabric is in all of them.
+            SpecError: If there is no earlier run, a file is wrong, or no fabric is in all runs.
         """
-        return run_changes(earlier, self, threshold)
+        runs = [self.load(run) if isinstance(run, str | Path) else run for run in earlier]
+        return run_changes(runs, self, threshold)
+
+    def compare_fabrics(self, before: str, after: str, threshold: float = THRESHOLD) -> RunChanges:
+        """Return the changes from one fabric of this run to another, iteration by iteration.
+
+        Raises:
+            SpecError: If a fabric isn't one of the run's.
+        """
+        return fabric_changes(self, before, after, threshold)
 
     def table(self, width: int = 120) -> str:
         """Return the tables of `moefabric run` as text of at most `width` columns."""

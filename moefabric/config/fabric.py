@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import combinations, count, islice
 from typing import Annotated, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from moefabric.config import section
 from moefabric.config.data_sections import AsSection, value_of, with_fields_of
@@ -173,6 +173,14 @@ ScaleChoice = Annotated[
 """A scale, or `auto`."""
 
 
+def _servers_by_name(value: object) -> object:
+    """Name the key that counts servers where a number or a word is given for servers by name."""
+    if isinstance(value, int | float | str):
+        fault = "servers by name are needed, such as {s0: {nic_rate: 40Gb/s}}"
+        raise ValueError(f"{fault}; regions[0].servers is the number of servers")  # noqa: TRY004
+    return value
+
+
 class WiringSpec(section.Section):
     """Wiring that all fabrics of an experiment share."""
 
@@ -208,7 +216,9 @@ class WiringSpec(section.Section):
     shows where the switches connect to it: port 6653 of the machine's management address."""
     control_tls: Annotated[ControlTls, AsSection()] | None = None
     """TLS of OpenFlow and of requests to controllers. Default: none; both stay on this machine."""
-    servers: dict[str, ServerSpec] = Field(default_factory=dict)
+    servers: Annotated[dict[str, ServerSpec], BeforeValidator(_servers_by_name)] = Field(
+        default_factory=dict
+    )
     """Servers that are containers or real hosts or have NICs of another rate, by name: `s0`, `s1`
     and so on. Default: none."""
 

@@ -17,12 +17,18 @@ _KINDS: Final = {
     "demand": ("is a demand", "`moefabric plan --demand`", "a demand"),
     "trace": ("is a trace", "`moefabric replay`", "a trace"),
     "result": ("is the result of a run", "`moefabric report`", "the result of a run"),
+    "sweep-result": (
+        "is the result of a sweep (report.html beside it shows it, runs/ has its runs)",
+        "no command",
+        "the result of a sweep",
+    ),
     "prediction": ("is a prediction", "no command", "a prediction"),
     "replay": ("is the result of a replay", "no command", "the result of a replay"),
     "perf": ("is the result of `moefabric perf`", "no command", "the result of a collective"),
 }
 """By kind: what a file of it does, which command takes it, and what it is."""
 _KEYS: Final = (
+    ({"sweep", "runs", "points"}, "sweep-result"),
     ({"sweep"}, "sweep"),
     ({"manifest", "experiment"}, "result"),
     ({"experiment", "inputs"}, "prediction"),

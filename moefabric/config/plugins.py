@@ -28,12 +28,14 @@ from importlib.metadata import (
 )
 from inspect import get_annotations, isclass, isfunction
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from moefabric.core.errors import SpecError, fault_text
 from moefabric.core.ocs_dialect import OcsDialect
 from moefabric.core.transport import Transport
 
+OWN_PACKAGE: Final = "moefabric"
 GROUPS: Final[dict[str, str]] = {}
 """The noun of each group's parts, which messages use."""
 
@@ -77,6 +79,32 @@ def built_in_names(group: str) -> tuple[str, ...]:
 def plugin_reference(group: str, name: str) -> str:
     """Return the module and object that a registered part is."""
     return _registered(group)[name].value
+
+
+def plugin_module(group: str, reference: str) -> ModuleType | None:
+    """Return the module of another package that a reference leads to; None for moefabric's own.
+
+    Raises:
+        SpecError: As `load_plugin`.
+    """
+    part_name = reference.partition("(")[0].strip()
+    if ":" not in part_name and part_name in _built_in(group):
+        return None
+    _found(group, reference)
+    value = part_name if ":" in part_name else plugin_reference(group, part_name)
+    name = value.partition(":")[0].strip()
+    return None if _top(name) == OWN_PACKAGE else sys.modules[name]
+
+
+def is_foreign(reference: str) -> bool:
+    """Return whether a reference names a module that no installed distribution has."""
+    name, colon, _ = reference.partition("(")[0].partition(":")
+    return bool(colon) and _top(name) not in {OWN_PACKAGE, *packages_distributions()}
+
+
+def _top(module: str) -> str:
+    """Return the package or module at the top of a module's name."""
+    return module.strip().partition(".")[0]
 
 
 def load_plugin(group: str, reference: str, protocol: type | None = None) -> Any:
@@ -150,10 +178,8 @@ def load_named_by_file(group: str, reference: str, protocol: type | None = None)
     trusted = _from_settings.get()
     if trusted is None or reference in trusted:
         return load_plugin(group, reference, protocol)
-    module, colon, _ = reference.partition("(")[0].partition(":")
-    top = module.strip().partition(".")[0]
-    if colon and top != "moefabric" and top not in packages_distributions():
-        raise SpecError([(GROUPS[group], _foreign(reference, top))])
+    if is_foreign(reference):
+        raise SpecError([(GROUPS[group], _foreign(reference, _top(reference.partition(":")[0])))])
     # Distributions list modules that they lack, and packages to which any folder can add modules.
     earlier = _in_current_folder.set(False)
     try:
@@ -331,7 +357,19 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
             yield
     except (Exception, SystemExit) as error:  # code of others may raise anything
         fault = f"{reference!r}: {module} fails: {fault_text(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            fault += _lookup_remedy(module, error.name)
         raise SpecError([(GROUPS[group], fault)]) from error
+
+
+def _lookup_remedy(module: str, missing: str) -> str:
+    """Return where modules are looked up, if what is missing is the module of a reference."""
+    if not f"{module}.".startswith(f"{missing}.") and missing != module.removesuffix(".py"):
+        return ""
+    if module.endswith(".py"):
+        return f"; a module is named without .py: {module.removesuffix('.py')}:Name"
+    folder = f" and in the current folder, {Path.cwd()}" if _in_current_folder.get() else ""
+    return f"; modules are looked up on Python's path{folder}, not in the folder of a file"
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Types of values that name a plug-in, for specifications."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -9,7 +10,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from moefabric.config import plugins
 from moefabric.config.plugins import built_in_names, load_named_by_file
-from moefabric.config.section import Text
+from moefabric.config.section import Section, Text
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs_dialect import OcsDriverFactory
 from moefabric.core.transport import Transport
@@ -67,3 +68,22 @@ CollectiveOrderReference = Annotated[Text, _Reference(plugins.COLLECTIVE_ORDERS,
 """Name of an order of all-to-alls, or `package.module:Name`, and maybe arguments."""
 ExpertExchangeReference = Annotated[Text, _Reference(plugins.EXPERT_EXCHANGES, ExpertExchange)]
 """Name of an exchange of experts, or `package.module:Name`, and maybe arguments."""
+
+
+def named_parts(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the group and the reference of each plug-in that a section names."""
+    match value:
+        case Section():
+            for name, field in type(value).model_fields.items():
+                entry, marks = getattr(value, name), [*field.metadata]
+                marks += [m for part in get_args(field.annotation) for m in get_args(part)[1:]]
+                groups = [mark.group for mark in marks if isinstance(mark, _Reference)]
+                if groups and isinstance(entry, str):
+                    yield groups[0], entry
+                else:
+                    yield from named_parts(entry)
+        case Mapping():
+            yield from named_parts([*value.values()])
+        case Sequence() if not isinstance(value, str):
+            for entry in value:
+                yield from named_parts(entry)

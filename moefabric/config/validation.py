@@ -17,6 +17,7 @@ _KEY_ERRORS: Final = {"extra_forbidden", "invalid_key", "missing"}
 """Errors of keys, whose values matter nothing."""
 _MESSAGES: Final = {
     "bool_type": "true or false is needed",
+    "dict_type": "a mapping of keys is needed",
     "enum": "{expected} is needed",
     "extra_forbidden": "is not a key here",
     "finite_number": "a finite number is needed",

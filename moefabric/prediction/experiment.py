@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from moefabric.config.code_inputs import code_digests
 from moefabric.config.experiment import ExperimentSpec, FabricChoice
 from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.inputs import input_digests
@@ -101,8 +102,8 @@ class _Predicted:
 
 
 def experiment_inputs(spec: ExperimentSpec, folder: Path) -> list[InputDigest]:
-    """Return the digests of an experiment and of the files that it names."""
-    digests = input_digests(spec, folder)
+    """Return the digests of an experiment, its files and the code of its plug-ins."""
+    digests = [*input_digests(spec, folder), *code_digests(spec)]
     return [InputDigest(key=key, file=file, sha256=value) for key, file, value in digests]
 
 
@@ -112,8 +113,9 @@ def changed_inputs(spec: ExperimentSpec, folder: Path, before: Sequence[InputDig
         now = experiment_inputs(spec, folder)
     except SpecError as error:
         return [f"an input is gone: {line}" for line in str(error).splitlines()]
-    pairs = zip(before, now, strict=True)
-    return [f"{was.key}: {was.file} was changed during the run" for was, one in pairs if was != one]
+    digests = {one.key: one for one in now}
+    changed = [was for was in before if digests.get(was.key) != was]
+    return [f"{was.key}: {was.file} was changed during the run" for was in changed]
 
 
 def _fabric_prediction(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> _Predicted:

@@ -15,7 +15,7 @@ def seconds(value: float | None, digits: int = 3) -> str:
     """Format a time with its unit and `digits` significant figures: `1.842 s`, `21.2 ms`."""
     if not value:
         return MISSING if value is None else "0 s"
-    factor, unit = time_unit(abs(value))
+    factor, unit = time_unit(_rounded(abs(value), digits))  # 999.96 ms is 1.000 s
     return f"{significant(value / factor, digits)} {unit}"
 
 
@@ -37,15 +37,20 @@ def significant(value: float, digits: int) -> str:
     """Format a number with `digits` significant figures and without exponent: `0.412`, `1,842`."""
     if value == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(_rounded(value, digits)))))
     return f"{value:,.{decimals}f}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """Return a number with that many significant figures."""
+    return float(f"{value:.{digits - 1}e}")
 
 
 def data_size(count: float | None) -> str:
     """Format a number of bytes in decimal multiples: `1.34 GB`."""
     if count is None:
         return MISSING
-    factor, prefix = decimal_prefix(count)
+    factor, prefix = decimal_prefix(_rounded(count, 3))
     return f"{significant(count / factor, 3)} {prefix}B"
 
 

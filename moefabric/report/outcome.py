@@ -1,7 +1,6 @@
 """Result of a run in sentences: the fastest fabric, the best per dollar, and their certainty."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from moefabric.report import formatting
 from moefabric.report.formatting import counted, percentage, printable
@@ -17,26 +16,45 @@ def outcome(fabrics: Sequence[FabricSummary]) -> str:
     iterations differ.
     """
     judged = [fabric for fabric in fabrics if not fabric.is_invalid and fabric["iteration_s"]]
-    if not judged:
-        return "No result: no fabric has figures that can be trusted." if fabrics else ""
-    ranked = sorted(judged, key=lambda fabric: fabric["iteration_s"] or 0.0)
-    return " ".join(f"{sentence}." for sentence in _sentences(ranked, fabrics))
+    if not fabrics:
+        return ""
+    sentences = ["No result: no fabric has figures that can be trusted"]
+    if judged:
+        ranked = sorted(judged, key=lambda fabric: fabric["iteration_s"] or 0.0)
+        sentences = [*_sentences(ranked, fabrics)]
+    if len(judged) < 2:
+        sentences += _predicted(fabrics)
+    return " ".join(f"{sentence}." for sentence in sentences)
+
+
+def _predicted(fabrics: Sequence[FabricSummary]) -> Iterator[str]:
+    """Yield which fabric of a run is fastest by the predictions beside the measurements."""
+    times_s = {fabric.name: fabric["predicted_iteration_s"] or 0.0 for fabric in fabrics}
+    if len(times_s) > 1 and all(times_s.values()):
+        base = next((fabric.name for fabric in fabrics if fabric.is_baseline), "")
+        start = "Predicted with the control times of this run, and not measured"
+        yield f"{start}: fastest is {_predicted_lead(times_s, base)}"
+
+
+def _predicted_lead(times_s: Mapping[str, float], base: str) -> str:
+    """Return the fastest fabric, its iteration, and its lead over the baseline or the next."""
+    fastest, second, *_ = sorted(times_s, key=lambda name: times_s[name])
+    other = base if base not in ("", fastest) else second
+    time, others = (formatting.seconds(times_s[name], 4) for name in (fastest, other))
+    less = f"{percentage(1 - times_s[fastest] / times_s[other])} less than"
+    return f"{fastest}: iteration {time}, {'the same as' if time == others else less} {other}"
 
 
 def predicted_outcome(fabrics: Sequence[FabricPrediction]) -> str:
     """Return the result of a prediction: the fastest and best per dollar; empty of one fabric."""
-    ranked = sorted((one for one in fabrics if not is_invalid(one)), key=attrgetter("iteration_s"))
-    if len(ranked) < 2:
+    valid = [one for one in fabrics if not is_invalid(one)]
+    if len(valid) < 2:
         return ""
-    fastest, base = ranked[0], baseline(ranked)
-    other = base if base not in (None, fastest) else ranked[1]
-    time, others = (formatting.seconds(one.iteration_s, 4) for one in (fastest, other))
-    less = f"{percentage(1 - fastest.iteration_s / other.iteration_s)} less than"
-    lead = f"{time}, {'the same as' if time == others else less} {printable(other.fabric)}"
-    ratios = {one.fabric: one.cost.perf_per_dollar_vs_eps or 0.0 for one in ranked}
-    buys = _best_buy(ratios, base.fabric if base else "")
-    fastest_is = f"Fastest is {printable(fastest.fabric)}: iteration {lead}"
-    return " ".join(f"{sentence}." for sentence in (fastest_is, *map(printable, buys)))
+    base = baseline(valid)
+    named = base.fabric if base else ""
+    lead = _predicted_lead({one.fabric: one.iteration_s for one in valid}, named)
+    buys = _best_buy({one.fabric: one.cost.perf_per_dollar_vs_eps or 0.0 for one in valid}, named)
+    return " ".join(f"{printable(sentence)}." for sentence in (f"Fastest is {lead}", *buys))
 
 
 def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]) -> Iterator[str]:

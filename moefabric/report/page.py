@@ -12,6 +12,7 @@ from markupsafe import Markup
 from moefabric.core.units import rate_text
 from moefabric.report import (
     diagrams,
+    findings,
     formatting,
     heat_maps,
     pictures,
@@ -44,6 +45,7 @@ def page(run: RunResult) -> str:
         timelines=timelines,
         tables=run_tables,
         remarks=remarks,
+        findings=findings,
         settings=list(_settings(run.manifest, fabrics)),
         scale=_scale(fabrics),
         wiring=[text for fabric in fabrics for text in _wiring(fabric)],

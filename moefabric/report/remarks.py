@@ -30,8 +30,26 @@ def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) 
     """Yield a line for each group of fabrics with the same circuits in all all-to-alls.
 
     A fabric whose circuits could not move, because they are a full mesh, is named also if it is
-    alone.
+    alone. Each further group is compared with the first.
     """
+    yield from _groups(entries)
+    moved = [entry for entry in entries if entry.other_circuits]
+    if not moved:
+        return
+    first, *rest = moved
+    told = {*first.same_circuits}
+    for entry in rest:
+        if entry.fabric in told or entry.fabric not in first.other_circuits:
+            continue
+        told.update(entry.same_circuits)
+        different, count = first.other_circuits[entry.fabric]
+        noun = "all-to-alls" if isinstance(entry, FabricPrediction) else "requests for circuits"
+        names = ", ".join(map(printable, (entry.fabric, *entry.same_circuits)))
+        often = f"{different:,} of {count:,} {noun}" if count > 1 else "all all-to-alls"
+        yield f"{names}: other circuits than {printable(first.fabric)} in {often}"
+
+
+def _groups(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) -> Iterator[str]:
     named = set[str]()
     for entry in entries:
         if entry.fabric in named or not (entry.same_circuits or entry.full_mesh):

@@ -10,7 +10,7 @@ nothing of what slows down a whole run.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from statistics import fmean, geometric_mean, stdev
 from typing import Final, Literal
@@ -19,7 +19,7 @@ from moefabric.core.errors import SpecError
 from moefabric.report.formatting import printable
 from moefabric.report.remarks import circuit_lines
 from moefabric.report.summary import FabricSummary, summaries
-from moefabric.results.circuit_use import measured_use
+from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.comparison import collective_key
 from moefabric.results.model import RunResult, Verdict
 from moefabric.results.parts import Json
@@ -228,7 +228,7 @@ def run_changes(
         threshold: Change that is no regression yet: part of a time, points of a share.
 
     Raises:
-        SpecError: If there is no earlier run, or no fabric is in all of them.
+        SpecError: If there is no earlier run, or no fabric is in all runs.
     """
     if not earlier:
         raise SpecError([("compare", "an earlier run is needed")])
@@ -237,6 +237,11 @@ def run_changes(
     names = [name for name in before[0] if all(name in run for run in before)]
     if not names:
         raise SpecError([("compare", "the earlier runs have no fabric in common")])
+    if not after.keys() & names:
+        former, latter = (", ".join(map(printable, run)) for run in (names, after))
+        fault = f"the runs have no fabric in common ({former} before, {latter} now)"
+        remedy = "fabrics are matched by their names: give runs of one experiment"
+        raise SpecError([("compare", f"{fault}: {remedy}")])
     changes = list[FabricChange]()
     for name in dict.fromkeys((*names, *after)):
         was, now = [run[name] for run in before] if name in names else [], after.get(name)
@@ -244,6 +249,35 @@ def run_changes(
         worst = max((fabric.verdict for fabric in was), key=list(Verdict).index, default=None)
         changes.append(FabricChange(name, worst, now.verdict if now else None, tuple(figures)))
     return RunChanges(tuple(changes), threshold, len(earlier), tuple(_remarks(earlier, later)))
+
+
+def fabric_changes(
+    run: RunResult, before: str, after: str, threshold: float = THRESHOLD
+) -> RunChanges:
+    """Compare two fabrics of a run, iteration by iteration, as if they were one of two runs.
+
+    Args:
+        before: Name of the fabric that is compared with.
+        after: Name of the other one.
+        threshold: Change that is no regression yet: part of a time, points of a share.
+
+    Raises:
+        SpecError: If a fabric isn't one of the run's.
+    """
+    entries = {entry.fabric: entry for entry in run.results}
+    if unknown := [name for name in (before, after) if name not in entries]:
+        known = ", ".join(map(printable, entries))
+        fault = f"{', '.join(unknown)} is not one of the fabrics of the run: {known}"
+        raise SpecError([("fabrics", fault)])
+    pair, name = [entries[before], entries[after]], f"{before} to {after}"
+    if any(entry.reconfigurations for entry in pair):
+        pair = with_circuit_use(pair, [*map(measured_use, pair)])
+    renamed = [entry.model_copy(update={"fabric": name}) for entry in pair]
+    was, now = (run.model_copy(update={"results": [entry]}) for entry in renamed)
+    scales = [_scale_text(was), _scale_text(now)]
+    remarks = [] if scales[0] == scales[1] else [f"the scales differ: {' and '.join(scales)}"]
+    changes = run_changes([was], now, threshold)
+    return replace(changes, remarks=(*remarks, *circuit_lines(pair)))
 
 
 def _figure_change(
@@ -349,6 +383,10 @@ def _other_inputs(earlier: Sequence[RunResult], later: RunResult) -> Iterator[st
     for run in earlier:
         for was in run.manifest.inputs or ():
             digest = now.get(was.key)
-            if digest is not None and digest.sha256 != was.sha256:
-                digests = f"{was.sha256[:12]} before, {digest.sha256[:12]} now"
-                yield f"the inputs differ: {printable(was.key)} {printable(was.file)} is {digests}"
+            if digest is None or digest == was:
+                continue
+            before, after = was.sha256[:12], digest.sha256[:12]
+            if digest.file != was.file:
+                after = f"{printable(digest.file)} {after}"
+            named = f"{printable(was.key)} {printable(was.file)}"
+            yield f"the inputs differ: {named} is {before} before, {after} now"

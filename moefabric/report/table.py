@@ -9,6 +9,7 @@ from rich.text import Text
 
 from moefabric.report import run_tables, summary
 from moefabric.report.diagrams import wirings
+from moefabric.report.findings import shared_remedies, shown_findings
 from moefabric.report.formatting import printable, seconds
 from moefabric.report.outcome import outcome
 from moefabric.report.remarks import circuit_lines, remarks
@@ -83,18 +84,17 @@ class RunTables:
                 yield Text(f"{fabric.name}: {line}", style="dim")
         yield from _section(run_tables.first_all_to_alls(fabrics), _FIRST_LEGEND)
         yield from _section(run_tables.failures(fabrics))
-        for fabric in fabrics:
-            if fabric.verdict is not Verdict.PASS:
-                yield from _findings(fabric)
+        yield from _findings(fabrics)
 
 
-def _findings(fabric: summary.FabricSummary) -> Iterator[RenderableType]:
-    """Yield the reasons for a fabric's verdict, and the remedies."""
-    for finding in fabric.findings:
-        named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
-        yield Text.assemble(named, f": {printable(finding.text)}")
-    for remedy in fabric.remedies:
-        yield Text(f"{fabric.name}: remedy: {printable(remedy)}", style="dim")
+def _findings(fabrics: Sequence[summary.FabricSummary]) -> Iterator[RenderableType]:
+    """Yield the reasons for the verdicts of fabrics, and the remedies."""
+    for fabric in fabrics:
+        for finding in shown_findings(fabric) if fabric.verdict is not Verdict.PASS else ():
+            named = f"{fabric.name} is {finding.verdict}", VERDICT_STYLES[finding.verdict]
+            yield Text.assemble(named, f": {printable(finding.text)}")
+    for remedy, names in shared_remedies(fabrics).items():
+        yield Text(f"remedy for {', '.join(names)}: {remedy}", style="dim")
 
 
 def _section(shown: Table, legend: str = "") -> Iterator[RenderableType]:

@@ -45,18 +45,38 @@ def measured_use(result: FabricResult) -> CircuitUse:
 
 
 def with_circuit_use(entries: Sequence[Entry], uses: Sequence[CircuitUse]) -> list[Entry]:
-    """Add to each entry the others with the same circuits, and whether these are a full mesh.
+    """Add to each entry how its circuits compare with others, and whether they are a full mesh.
 
     Fabrics without circuits are compared with none.
     """
     compared = []
     for entry, use in zip(entries, uses, strict=True):
-        lit = any(use.values())
-        pairs = zip(entries, uses, strict=True)
-        same = [one.fabric for one, other in pairs if lit and one is not entry and other == use]
+        pairs = [*zip(entries, uses, strict=True)] if any(use.values()) else []
+        rivals = {one.fabric: other for one, other in pairs if one is not entry}
+        same = [name for name, other in rivals.items() if other == use]
+        others = {
+            name: _difference(use, other, entry.wiring)
+            for name, other in rivals.items()
+            if any(other.values()) and name not in same
+        }
         update = {"same_circuits": same, "full_mesh": _is_full_mesh(entry.wiring, use)}
+        if others:
+            update["other_circuits"] = others
         compared.append(entry.model_copy(update=update))
     return compared
+
+
+def _difference(use: CircuitUse, other: CircuitUse, wiring: WiringSummary) -> tuple[int, int]:
+    """Return in how many of the requests that both have the circuits join other servers."""
+
+    def pairs_of(one: CircuitUse, key: tuple[str, Hashable]) -> Pairs:
+        servers = wiring.regions.get(key[0])
+        always = one.get(_ALWAYS, ())
+        return one.get(key, tuple(p for p in always if servers is None or p[0] in servers))
+
+    changing = [set(one) for one in (use, other) if _ALWAYS not in one]
+    keys = set.intersection(*changing) if changing else {_ALWAYS}
+    return sum(pairs_of(use, key) != pairs_of(other, key) for key in keys), len(keys)
 
 
 def _is_full_mesh(wiring: WiringSummary, use: CircuitUse) -> bool:

@@ -197,6 +197,11 @@ class JournalReader:
             return _LINE.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
+            if first["type"].startswith("union_tag"):
+                fault = "is no journal of a run, which `moefabric run --json` writes"
+                if number > 1:
+                    fault = f"line {number} is of no type that a journal has"
+                raise SpecError([(str(self.path), fault)]) from error
             steps = ".".join(str(step) for step in first["loc"][1:])
             place = f"{self.path}: line {number}" + (f": {steps}" if steps else "")
             raise SpecError([(place, first["msg"])]) from error
@@ -387,9 +392,9 @@ def _differences(was: HeaderLine, now: HeaderLine) -> Iterator[tuple[str, object
 
 
 def _file_digests(header: HeaderLine) -> dict[str, str]:
-    """Return the digests of the files that an experiment names, by key."""
+    """Return names and digests of the files that decide an experiment's figures, by key."""
     inputs = header.manifest.inputs or ()
-    return {one.key: one.sha256 for one in inputs if one.key != EXPERIMENT}
+    return {one.key: f"{one.file} {one.sha256}" for one in inputs if one.key != EXPERIMENT}
 
 
 def _different(place: str, was: Any, now: Any) -> Iterator[tuple[str, object, object]]:

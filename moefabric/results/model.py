@@ -91,7 +91,8 @@ class Provenance(result_parts.ResultPart):
     cpu: str = ""
     """Model of the CPU."""
     inputs: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 of the experiment's file, of the model, and of each file that it names."""
+    """SHA-256 of the experiment's file, of the model, of each file that it names, and of the code
+    of plug-ins."""
     remark: str = ""
     """What else must be known of the figures' origin."""
 
@@ -100,9 +101,11 @@ class InputDigest(result_parts.ResultPart):
     """An input of a run, by its digest."""
 
     key: str
-    """Key of the experiment that names the file: `gating.trace`; `experiment` for all keys."""
+    """Key of the experiment that names the file: `gating.trace`; `experiment` for all keys, `code
+    MODULE` for a module of a plug-in."""
     file: str
-    """Name of the file without its folder; the experiment's name for all keys."""
+    """Name of the file without its folder, and of an installed module the package and its version;
+    the experiment's name for all keys."""
     sha256: str
     """SHA-256 of the file, as `sha256sum` prints it. Of a folder, that of the lines `DIGEST  NAME`
     of its files; of the experiment, that of all keys but the default ones."""
@@ -369,13 +372,17 @@ class FabricEntry(result_parts.ResultPart):
     """Cost of the network."""
     same_circuits: list[str] = Field(default_factory=list)
     """Other fabrics whose circuits joined the same servers in all all-to-alls."""
+    other_circuits: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Fabrics with other circuits: in how many of how many requests for circuits (of a prediction:
+    all-to-alls) other servers were joined."""
     full_mesh: bool = False
     """Whether circuits joined each pair of servers of a region all the time, so that none moved."""
 
     @staticmethod
     def choices(choice: object) -> Json:
         """Return the fields that repeat those of a fabric in the experiment."""
-        others = ("fabric", "policy", "wiring", "cost", "same_circuits", "full_mesh")
+        others = {"fabric", "policy", "wiring", "cost"}
+        others |= {"same_circuits", "other_circuits", "full_mesh"}
         names = (name for name in FabricEntry.model_fields if name not in others)
         return {name: getattr(choice, name) for name in names}
 

@@ -15,6 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from moefabric.api.sweeps.engine import RunTask
 from moefabric.api.sweeps.spec import Point, SweepSpec
+from moefabric.config.code_inputs import code_digests
 from moefabric.config.experiment import ExperimentSpec
 from moefabric.config.file_kinds import read_kind
 from moefabric.config.input_file import change_keys
@@ -143,12 +144,12 @@ class _Planner:
             change_keys(document, {place: archived})
             inputs.append(digest)
         needs, mode = run_needs(self._spec, experiment), self._spec.mode
-        digests = tuple(dict.fromkeys(inputs))
+        digests, code = tuple(dict.fromkeys(inputs)), code_digests(experiment)
         for repetition in range(self._spec.repetitions):
             title = f"{point}, seed {experiment.seed}"
             if self._spec.repetitions > 1:
                 title += f", repetition {repetition}"
-            id_ = self._digest(document, repetition, program)
+            id_ = self._digest(document, repetition, program, code)
             task = RunTask(id_, title, mode, document, digests, needs, self._version)
             yield PlannedRun(point, experiment.seed, repetition, task)
 
@@ -179,8 +180,14 @@ class _Planner:
         except OSError as error:
             raise SpecError([(_PROGRAM, f"{error.filename}: {error.strerror}")]) from error
 
-    def _digest(self, document: Mapping[str, Any], repetition: int, program: bytes | None) -> str:
-        content = [self._spec.mode, self._version, repetition, document]
+    def _digest(
+        self,
+        document: Mapping[str, Any],
+        repetition: int,
+        program: bytes | None,
+        code: Sequence[tuple[str, str, str]],
+    ) -> str:
+        content = [self._spec.mode, self._version, repetition, document, *code]
         if program is not None:
             content.append(sha256(program).hexdigest())
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_ID_DIGITS]

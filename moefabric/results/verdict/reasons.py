@@ -179,7 +179,9 @@ class Reason:
             yield from MORE.judge(len(listed) - most)
 
 
-_ALONE: Final = "run it with nothing else on the machine, or slow it down: {scale}"
+ALONE: Final = "run it with nothing else on the machine"
+"""Remedy of what follows from a busy machine."""
+_ALONE: Final = f"{ALONE}, or slow it down: {{scale}}"
 
 
 def _excess(
@@ -206,7 +208,7 @@ BIAS: Final = _excess(_BIAS, (0.01, 0.05), (0.10, 0.20), "")
 _OUTLIER_TEXT: Final = (
     "{value} of {count} {kind} are over {share:.0%} too long, or {short:.0%} too short ({place})"
 )
-FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT, remedy="run it with nothing else on the machine")
+FEW_OUTLIERS: Final = Reason(_OUTLIER_TEXT, remedy=ALONE)
 MANY_OUTLIERS: Final = Reason(_OUTLIER_TEXT, _ANY_INVALID)
 _GOODPUT: Final = "goodput of a full link against the planned one: error"
 LINK_GOODPUT: Final = _excess(_GOODPUT, (0.02, 0.10), (0.10, 0.25), " ({place})")
@@ -262,7 +264,8 @@ DISTURBED: Final = _excess(
 NO_CPU_SAMPLE: Final = Reason("no CPU sample was taken while packets were under way")
 _IDLE: Final = "least idle share of the CPU {value:.1%} is under {limit:.0%}"
 BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True, remedy=_ALONE)
-_STARVED: Final = f"{_IDLE} and times are wrong: the machine was too slow"
+TOO_SLOW: Final = "the machine was too slow"
+_STARVED: Final = f"{_IDLE} and times are wrong: {TOO_SLOW}"
 STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True, remedy=_ALONE)
 LATE_LINKS: Final = Reason(
     "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
@@ -315,7 +318,7 @@ LATE_CONTROL: Final = Reason(
     "the controller of {place} takes {value:.1f} times the expected time in the median, over "
     "{limit:g}",
     (5.0, 15.0),  # honest ones take up to 3 times on two cores under a load of 16
-    remedy="run it with nothing else on the machine",
+    remedy=ALONE,
 )
 OTHER_CIRCUITS: Final = Reason("{place}", _ANY_INVALID)
 """A request for another demand than the layer's, or circuits that the policy doesn't choose."""

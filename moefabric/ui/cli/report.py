@@ -59,11 +59,13 @@ def report(run: Path, html: Path | None, picture: Path | None) -> None:
 
 
 @cli_command(
-    "moefabric compare before.json after.json",
-    "moefabric compare run-1.json run-2.json after.json --threshold 5%",
+    "moefabric compare before.json after.json", "moefabric compare run.json --fabrics eps mixnet"
 )
-@click.argument("before", nargs=-1, required=True, type=commands.FILE, metavar="BEFORE...")
+@click.argument("before", nargs=-1, type=commands.FILE, metavar="BEFORE...")
 @click.argument("after", type=commands.FILE)
+@click.option(
+    "--fabrics", nargs=2, metavar="A B", help="Compare fabric B of the one run AFTER with its A."
+)
 @click.option(
     "--threshold",
     default="2%",
@@ -71,7 +73,13 @@ def report(run: Path, html: Path | None, picture: Path | None) -> None:
     help="Change that is no regression yet: of a time, or in points of the optical share.",
 )
 @json_beside_files_option
-def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: Path | None) -> None:
+def compare(
+    before: tuple[Path, ...],
+    after: Path,
+    fabrics: tuple[str, str] | None,
+    threshold: float,
+    as_json: Path | None,
+) -> None:
     """Compare the run in the file AFTER with the run in BEFORE, fabric by fabric.
 
     Several files BEFORE are runs of the same thing; they show how much runs differ by themselves.
@@ -80,11 +88,32 @@ def compare(before: tuple[Path, ...], after: Path, threshold: float, as_json: Pa
     """
     from moefabric.api.result import Result
 
+    if bool(before) == bool(fabrics):
+        raise click.UsageError("give runs BEFORE and AFTER, or one run and --fabrics A B")
+    if fabrics:
+        changes = Result.load(after).compare_fabrics(*fabrics, threshold=threshold)
+        commands.print_result(changes.to_json(), fabric_lines(changes, *fabrics), as_json=as_json)
+        sys.exit(commands.INVALID if changes.is_invalid else 0)
     changes = Result.load(after).compare(*map(Result.load, before), threshold=threshold)
     commands.print_result(changes.to_json(), changes_lines(changes), as_json=as_json)
     if changes.is_regression:
         sys.exit(REGRESSION)
     sys.exit(commands.INVALID if changes.is_invalid else 0)
+
+
+def fabric_lines(changes: "RunChanges", before: str, after: str) -> list[str]:
+    """Return the changes from a fabric to another one as lines of a table."""
+    figures = [f"{f.figure} {_change_text(f)}" for f in changes.figures if f.is_judged]
+    lead = ", ".join(figures) or "nothing could be judged"
+    rows: list[tuple[str, ...]] = [
+        ("figure", before, after, "change", "spread", "samples", ""),
+        ("verdict", *(f"{one}" for f in changes.fabrics for one in (f.before, f.after)), *[""] * 4),
+        *map(_figure_cells, changes.figures),
+    ]
+    words = {"regression": "worse", "improvement": "better"}
+    rows = [(*row[:-1], words.get(row[-1], row[-1])) for row in rows]
+    notes = [f"note: {remark}" for remark in changes.remarks]
+    return [f"{after} against {before}: {lead}", *formatting.aligned(rows), *notes]
 
 
 def changes_lines(changes: "RunChanges") -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moefabric.api.experiment import Experiment
-from moefabric.api.provenance import MEASURED, commit_of, provenance
+from moefabric.api.provenance import MEASURED, command_options, commit_of, provenance
 from moefabric.results.model import Provenance
 from tests.support.paths import EXAMPLES, REPOSITORY
 
@@ -47,6 +47,33 @@ def test_provenance_names_no_folder_outside_of_the_source(tmp_path: Path) -> Non
     file.write_text((EXAMPLES / "prototype.yaml").read_text().replace("data/", f"{EXAMPLES}/data/"))
     assert str(tmp_path) not in source(file).model_dump_json()
     assert source(file).command == "moefabric run mine.yaml"
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_provenance_has_the_code_of_a_policy_and_the_option_that_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_file: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"sourced_{by_file}".lower()
+    module, file, policy = tmp_path / f"{name}.py", tmp_path / "mine.yaml", f"{name}:STATIC"
+    module.write_text("from moefabric.planner.static import STATIC\n")
+    text = (EXAMPLES / "prototype.yaml").read_text().replace("data/", f"{EXAMPLES}/data/")
+    file.write_text(text.replace("policy: static", f"policy: {policy}") if by_file else text)
+    found = source(file, *([] if by_file else [f"fabrics[3].policy={policy}"]))
+    digest = hashlib.sha256(module.read_bytes()).hexdigest()
+    assert found.inputs[f"code {name}: {name}.py"] == digest
+    option = "--plugins any" if by_file else f"--set 'fabrics[3].policy={policy}'"
+    assert found.command == f"moefabric run mine.yaml {option}"
+
+
+def test_command_keeps_the_options_that_change_a_result_but_no_address() -> None:
+    assert command_options() == []
+    everything = command_options(
+        Path("/lab/hosts.yaml"), {"ocs", "controller"}, "10.0.0.1:6379", "spread", flows=True
+    )
+    assert " ".join(everything) == (
+        "--flows --hosts hosts.yaml --external controller,ocs --cluster auto --spread spread"
+    )
 
 
 def test_packages_that_are_measured_exist() -> None:

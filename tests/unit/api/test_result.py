@@ -89,6 +89,12 @@ def test_frame_of_flows_needs_a_run_that_kept_them(result: Result) -> None:
     assert kept.to_frame("flows").loc[0, ["src", "path", "bytes"]].to_list() == ["s0", "o0", 9]
 
 
+def test_compare_takes_results_and_their_files(result: Result) -> None:
+    assert result.compare(str(SAMPLE)) == result.compare(SAMPLE) == result.compare(result)
+    with pytest.raises(SpecError, match=r"nothing\.json: No such file"):
+        result.compare("nothing.json")
+
+
 def test_unknown_frame_names_the_kinds(result: Result) -> None:
     with pytest.raises(SpecError, match=f"'rows' is not one of {', '.join(FRAMES)}"):
         result.to_frame("rows")

@@ -66,6 +66,20 @@ def test_an_empty_file_is_called_empty(read: Callable[[Path], object], tmp_path:
         read(file)
 
 
+@pytest.mark.parametrize(
+    ("read", "needed"), [(Result.load, "the result of a run"), (Sweep.load, "a sweep")]
+)
+def test_the_result_of_a_sweep_is_called_so(
+    read: Callable[[Path], object], needed: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps({"sweep": "settle", "spec": {}, "runs": {}, "points": []}))
+    with pytest.raises(SpecError) as error:
+        read(file)
+    shown = "is the result of a sweep (report.html beside it shows it, runs/ has its runs)"
+    assert str(error.value) == f"{file}: {shown}, which no command takes; {needed} is needed"
+
+
 REPLAYED = ReplayResult(
     "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, (), "pass", ()
 )  # fmt: skip

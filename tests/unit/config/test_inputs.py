@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,52 @@ def test_inputs_are_found_by_a_relative_path(name: str, monkeypatch: pytest.Monk
     file = Path(EXAMPLES.name) / f"{name}.yaml"
     relative = input_digests(load_experiment(file), file.parent)
     assert relative == input_digests(load_experiment(file.absolute()), EXAMPLES)
+
+
+@pytest.fixture
+def policy_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a policy whose module imports its neighbours, and other files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owed").mkdir()
+    sources = {
+        "ring_first.py": "from owed import order\nfrom moefabric.planner.policy import EpsOnly\n"
+        "import numpy\n\nclass RingFirst(EpsOnly):\n    pass\n",
+        "owed/__init__.py": "",
+        "owed/order.py": "def order():\n    from . import shares\n",
+        "owed/shares.py": "",
+        "unused.py": "",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_code_of_a_policy_is_its_file_and_the_neighbours_that_it_imports(
+    policy_folder: Path,
+) -> None:
+    settings = ["fabrics[1].policy=ring_first:RingFirst"]
+    spec = load_experiment(PROTOTYPE, settings)
+    before = experiment_inputs(spec, EXAMPLES)
+    code = {one.key: (one.file, one.sha256) for one in before if one.key.startswith("code ")}
+    files = ["owed/__init__.py", "owed/order.py", "owed/shares.py", "ring_first.py"]
+    names = ["owed", "owed.order", "owed.shares", "ring_first"]
+    digests = [hashlib.sha256((policy_folder / file).read_bytes()).hexdigest() for file in files]
+    assert code == {
+        f"code {name}": (Path(file).name, digest)
+        for name, file, digest in zip(names, files, digests, strict=True)
+    }
+    with (policy_folder / "owed/shares.py").open("a") as file:
+        file.write("LIMIT = 2\n")
+    assert changed_inputs(spec, EXAMPLES, before) == [
+        "code owed.shares: shares.py was changed during the run"
+    ]
+
+
+def test_code_of_an_installed_package_names_its_version() -> None:
+    spec = load_experiment(PROTOTYPE, ["fabrics[0].place=occult"])
+    files = {one.key: one.file for one in experiment_inputs(spec, EXAMPLES)}
+    assert files["code moefabric_studies.systems.occult.placement"] == (
+        f"placement.py of moefabric-studies {version('moefabric-studies')}"
+    )
+    assert "code moefabric_studies" in files
+    assert not [key for key in files if key.startswith("code moefabric.")]

@@ -127,8 +127,15 @@ def test_registered_package_is_found_and_does_not_replace_a_built_in_one(
         pytest.param(":Best", r"':Best' is not one of", id="no-module"),
         pytest.param(
             "no_such_module:Best",
-            "'no_such_module:Best': no_such_module fails: ModuleNotFoundError: No module named",
+            "'no_such_module:Best': no_such_module fails: ModuleNotFoundError: No module named "
+            "'no_such_module'; modules are looked up on Python's path and in the current folder, "
+            "/.*, not in the folder of a file$",
             id="no-such-module",
+        ),
+        pytest.param(
+            "partial.py:OBJECT",
+            r"; a module is named without \.py: partial:Name$",
+            id="name-of-a-file",
         ),
         pytest.param(
             "moefabric.planner.mixnet:BEST",

@@ -168,3 +168,23 @@ def verdict_rows() -> list[str]:
 @pytest.mark.parametrize("row", verdict_rows())
 def test_bounds_of_verdicts_are_those_of_the_code(row: str) -> None:
     assert re.search(rf"^\| {row}", (ROOT / "docs/results.md").read_text(), re.MULTILINE)
+
+
+def test_guide_to_policies_has_the_members_of_a_demand_with_their_shapes() -> None:
+    text = (ROOT / "docs/guides/write-a-policy.md").read_text()
+    table = text.partition("| member | shape |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", table, re.MULTILINE)
+    demand = DemandMatrix(("s0", "s1", "s2"), [[7.0, 1.0, 2.0], [0.0, 0.0, 3.0], [5.0, 0.0, 0.0]])
+    shapes = {"n names": (3,), "n x n": (3, 3), "n": (3,), "a number": (), "n entries": (3,)}
+    for cell, shape in rows:
+        for name in re.findall(r"`(\w+)", cell):
+            member = getattr(demand, name)
+            value = member() if callable(member) else member
+            if shape in shapes:
+                values = list(value) if isinstance(value, dict) else value
+                assert np.shape(values) == shapes[shape], name
+    named = set(re.findall(r"`(?:DemandMatrix\.)?(\w+)", text))
+    assert {name for name in dir(demand) if not name.startswith("_")} <= named
+    assert next(iter(demand.pairs())) == ("s0", "s1", 1.0)
+    assert (demand.symmetric()[0, 2], demand.symmetric()[0, 0], demand.total_bytes) == (7, 0, 11)
+    assert demand.port_bytes.tolist() == [5, 3, 5]

@@ -13,6 +13,8 @@ from moefabric.report import formatting
         pytest.param(0.00031, "310 µs", id="microseconds"),
         pytest.param(2.4e-8, "0.0240 µs", id="less-than-a-microsecond"),
         pytest.param(1842.3, "1,842 s", id="long"),
+        pytest.param(0.99996, "1.00 s", id="almost-a-second"),
+        pytest.param(0.009996, "10.0 ms", id="almost-ten-milliseconds"),
         pytest.param(0.0, "0 s", id="zero"),
         pytest.param(None, "\N{EN DASH}", id="missing"),
     ],
@@ -27,6 +29,7 @@ def test_seconds_chooses_the_unit(value: float | None, expected: str) -> None:
         pytest.param(265e6, "265 MB", id="megabytes"),
         pytest.param(1.344e11, "134 GB", id="gigabytes"),
         pytest.param(512.0, "512 B", id="bytes"),
+        pytest.param(999.6e6, "1.00 GB", id="almost-a-gigabyte"),
         pytest.param(0.0, "0 B", id="no-bytes"),
         pytest.param(None, "\N{EN DASH}", id="missing"),
     ],
@@ -46,6 +49,11 @@ def test_data_size_uses_decimal_prefixes(value: float | None, expected: str) -> 
 )
 def test_milliseconds_has_no_unit(value: float | None, expected: str) -> None:
     assert formatting.milliseconds(value) == expected
+
+
+def test_four_figures_of_almost_a_second_are_one_second() -> None:
+    assert formatting.seconds(0.99996, 4) == "1.000 s"
+    assert formatting.seconds(0.99994, 4) == "999.9 ms"
 
 
 def test_percentage_deviation_and_ratio_have_their_signs() -> None:

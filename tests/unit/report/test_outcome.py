@@ -65,6 +65,22 @@ def test_invalid_fabrics_are_not_compared_and_degraded_ones_are_named() -> None:
     assert said() == ""
 
 
+def test_predictions_of_invalid_fabrics_are_said_and_marked() -> None:
+    eps, mixnet = fabric("eps", [1.9], "invalid"), fabric("mixnet", [2.5], "invalid")
+    for one, predicted_s in ((eps, 2.0), (mixnet, 1.5)):
+        one["iterations"][0]["predicted_s"] = predicted_s
+    predicted = (
+        "Predicted with the control times of this run, and not measured: fastest is mixnet: "
+        "iteration 1.500 s, 25.0 % less than eps."
+    )
+    nothing = "No result: no fabric has figures that can be trusted."
+    assert said(eps, mixnet) == f"{nothing} {predicted}"
+    valid = {**mixnet, "fidelity": {"verdict": "pass"}}
+    alone = "mixnet: iteration 2.500 s, and no other valid fabric to compare it with."
+    assert said(eps, valid) == f"{alone} Invalid, so not compared: eps. {predicted}"
+    assert "Predicted" not in said(fabric("eps", [1.9]), valid)
+
+
 def use(after: Sequence[Sequence[str]], **values: Any) -> FabricResult:
     changes = [{"region": "r0", "circuits_after": circuits} for circuits in after]
     wiring = {"regions": {"r0": REGION}, "optical_nics": 2}
@@ -82,7 +98,28 @@ def test_fabrics_with_the_same_circuits_are_named_once() -> None:
         use([pair, MESH], fabric="greedy"), use([other, MESH], fabric="mixnet"),
         use([MESH, pair], fabric="late"), use([], fabric="eps"), use([], fabric="tree"),
     )  # fmt: skip
-    assert lines == ["greedy, mixnet: the same circuits as each other in every all-to-all"]
+    assert lines == [
+        "greedy, mixnet: the same circuits as each other in every all-to-all",
+        "late: other circuits than greedy in 2 of 2 requests for circuits",
+    ]
+
+
+def test_circuits_that_differ_are_counted_by_request() -> None:
+    pair, other = ["s0/o0~s1/o0"], ["s0/o0~s2/o0"]
+    ends = [circuit.split("~") for circuit in pair]
+    lines = compared(
+        use([pair, pair, other], fabric="mixnet"), use([], fabric="eps"),
+        use([], fabric="static", circuits=ends), use([other], fabric="short"),
+    )  # fmt: skip
+    assert lines == [
+        "static: other circuits than mixnet in 1 of 3 requests for circuits",
+        "short: other circuits than mixnet in 2 of 3 requests for circuits",
+    ]
+    two = compared(
+        use([], fabric="static", circuits=ends),
+        use([], fabric="turned", circuits=[["s0/o0", "s2/o0"]]),
+    )
+    assert two == ["turned: other circuits than static in all all-to-alls"]
 
 
 def test_full_mesh_is_why_circuits_stay() -> None:

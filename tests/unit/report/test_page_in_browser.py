@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,20 @@ FRAME = """
 """
 
 
+def shown_in(file: Path) -> Any:
+    """Return the JSON that the scripts of a page leave in its body."""
+    shown = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            "--virtual-time-budget=10000", f"--user-data-dir={file.parent / 'profile'}",
+            "--dump-dom", file.as_uri(),
+        ],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    text = shown[shown.index("<body") :].partition(">")[2]
+    return json.loads(text.partition("</body>")[0])
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="nightly: needs chromium: packaging/setup all")
 @pytest.mark.timeout(120)
@@ -58,16 +73,26 @@ def test_texts_of_a_report_are_whole(tmp_path: Path, width: int, selector: str) 
     (tmp_path / "report.html").write_text(html.replace("</body>", f"{measure}</body>"))
     frame = tmp_path / "frame.html"
     frame.write_text(f"<body>{FRAME.replace('WIDTH', str(width))}</body>")
-    shown = subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}",
-            "--dump-dom", frame.as_uri(),
-        ],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    found = json.loads(shown.partition("<body>")[2].partition("</body>")[0])
+    found = shown_in(frame)
     assert found["width"] == width
     assert found["texts"] > 50
     assert found["least"] >= 11
     assert found["cut"] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="nightly: needs chromium: packaging/setup all")
+@pytest.mark.timeout(120)
+def test_small_words_of_an_invalid_figure_are_crossed_out_by_a_line_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """A line of the large figure beside them would pass below their middle."""
+    run = sample()
+    run["results"][0]["fidelity"]["verdict"] = "invalid"
+    script = """<script>document.body.textContent = JSON.stringify([
+    ...document.querySelectorAll(".tile.void .big small")].map(getComputedStyle)
+    .map(style => [style.display, style.textDecorationLine]));</script>"""
+    html = page(RunResult.model_validate(run)).replace("</body>", f"{script}</body>")
+    file = tmp_path / "report.html"
+    file.write_text(html)
+    assert shown_in(file) == [["inline-block", "line-through"]]

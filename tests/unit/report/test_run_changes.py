@@ -189,6 +189,23 @@ def test_runs_of_other_inputs_are_remarked_with_the_key_and_the_file() -> None:
     )
 
 
+def test_runs_of_other_code_of_a_policy_are_remarked_with_module_and_version() -> None:
+    def run(file: str, digest: str) -> RunResult:
+        inputs = [InputDigest(key="code mine", file=file, sha256=digest * 64)]
+        manifest = SAMPLE.manifest.model_copy(update={"inputs": inputs})
+        return SAMPLE.model_copy(update={"manifest": manifest})
+
+    before = run("mine.py of mine 1", "a")
+    assert run_changes([before], before).remarks == ()
+    start = "the inputs differ: code mine mine.py of mine 1 is aaaaaaaaaaaa before"
+    assert run_changes([before], run("mine.py of mine 1", "b")).remarks == (
+        f"{start}, bbbbbbbbbbbb now",
+    )
+    assert run_changes([before], run("mine.py of mine 2", "a")).remarks == (
+        f"{start}, mine.py of mine 2 aaaaaaaaaaaa now",
+    )
+
+
 def test_figures_that_were_not_measured_are_named_so() -> None:
     empty = RunResult.model_validate(changed(SAMPLE.to_json(), "mixnet", iterations=[]))
     change = figures(run_changes([SAMPLE], empty))["iteration"]

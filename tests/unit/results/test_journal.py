@@ -399,9 +399,10 @@ def test_errors_of_a_file_without_a_name_show_its_place(tmp_path: Path) -> None:
 
 
 def test_run_goes_on_with_the_files_of_the_stopped_run_only(tmp_path: Path) -> None:
-    def header(trace: str, seed: int = 1) -> HeaderLine:
+    def header(trace: str, seed: int = 1, code: str = "mine.py") -> HeaderLine:
         digests = {"gating.trace": trace, "experiment": str(seed)}
         inputs = [InputDigest(key=key, file="f", sha256=d) for key, d in digests.items()]
+        inputs.append(InputDigest(key="code mine", file=code, sha256="c"))
         header = RecordedRun(tmp_path / "run.jsonl").header
         manifest = header.manifest.model_copy(update={"inputs": inputs})
         return header.model_copy(update={"manifest": manifest, "spec": {"seed": seed}})
@@ -412,7 +413,10 @@ def test_run_goes_on_with_the_files_of_the_stopped_run_only(tmp_path: Path) -> N
     reader = resumable(path, header("a"))
     assert reader is not None
     assert reader.header == header("a")
-    assert refusal(path, header("b")) == ["inputs.gating.trace: differs (a there, b here)"]
+    assert refusal(path, header("b")) == ["inputs.gating.trace: differs (f a there, f b here)"]
+    assert refusal(path, header("a", code="mine.py of mine 2")) == [
+        "inputs.code mine: differs (mine.py c there, mine.py of mine 2 c here)"
+    ]
     assert refusal(path, header("a", seed=2)) == ["experiment.seed: differs (1 there, 2 here)"]
 
 

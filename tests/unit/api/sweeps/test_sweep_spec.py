@@ -126,6 +126,18 @@ def test_id_follows_the_contents_of_input_files(tmp_path: Path) -> None:
     assert not set(plan_sweep(spec, elsewhere).runs) & set(first.runs)
 
 
+def test_id_follows_the_code_of_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module, fabric = tmp_path / "swept_policy.py", EXPERIMENT["fabrics"][-1]
+    module.write_text("from moefabric.planner.static import STATIC\n")
+    fabric = {**fabric, "policy": "swept_policy:STATIC"}
+    spec = sweep_spec(experiment={**EXPERIMENT, "fabrics": [fabric]}, seeds=[])
+    first = list(plan_sweep(spec, tmp_path).runs)
+    assert list(plan_sweep(spec, tmp_path).runs) == first
+    module.write_text("from moefabric.planner.static import STATIC  # faster\n")
+    assert not set(plan_sweep(spec, tmp_path).runs) & set(first)
+
+
 def training_sweep(folder: Path, text: str = "") -> SweepSpec:
     program = {"program": "job/train.py", "hidden": 8, "sequence": 8, "batch": 1}
     (folder / "job").mkdir(exist_ok=True)

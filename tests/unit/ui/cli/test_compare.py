@@ -1,7 +1,9 @@
 """`moefabric compare` and `report` of several runs: output and exit status."""
 
 import json
+import re
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import pytest
@@ -53,6 +55,46 @@ def test_compare_of_several_earlier_runs_and_json(tmp_path: Path) -> None:
     assert (document["regression"], document["earlier_runs"]) == (False, 3)
     figure = document["fabrics"][1]["figures"][0]
     assert (figure["outcome"], figure["exceeds_spread"]) == ("within spread", False)
+
+
+def test_compare_of_runs_without_a_fabric_in_common_is_a_fault(tmp_path: Path) -> None:
+    document = json.loads(SAMPLE.read_text())
+    for result in document["results"]:
+        result["fabric"] = f"my-{result['fabric']}"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    result = compare(SAMPLE, other)
+    assert result.exit_code == 1
+    assert "the runs have no fabric in common (eps, mixnet, " in result.output
+    assert ", my-mixnet" in result.output
+
+
+def test_two_fabrics_of_a_run_are_compared_iteration_by_iteration(tmp_path: Path) -> None:
+    result = compare(variant(tmp_path, "run", 0.5), "--fabrics", "eps", "mixnet")
+    assert result.exit_code == 0, result.output
+    head, _, verdict, iteration, *_ = result.output.splitlines()
+    figures = ("iteration", "all-to-all", "optical share")
+    assert re.fullmatch(
+        "mixnet against eps: " + ", ".join(rf"{name} [-+][0-9.]+ \S+" for name in figures), head
+    )
+    assert verdict.split() == ["verdict", "pass", "pass"]
+    assert iteration.split()[-1] == "better"
+    document = json.loads(compare(SAMPLE, "--fabrics", "mixnet", "eps", "--json").output)
+    [fabric] = document["fabrics"]
+    assert fabric["fabric"] == "mixnet to eps"
+    before, after = (
+        geometric_mean(part["measured_s"] for part in entry["iterations"])
+        for entry in json.loads(SAMPLE.read_text())["results"][1::-1]
+    )
+    assert fabric["figures"][0]["change"] == pytest.approx(after / before - 1)
+
+
+def test_unknown_fabric_and_runs_beside_fabrics_are_refused() -> None:
+    unknown = compare(SAMPLE, "--fabrics", "eps", "mixxnet")
+    assert unknown.exit_code == 1
+    assert "mixxnet is not one of the fabrics of the run: eps, mixnet" in unknown.output
+    assert compare(SAMPLE, SAMPLE, "--fabrics", "eps", "mixnet").exit_code == 2
+    assert compare(SAMPLE).exit_code == 2
 
 
 def test_compare_of_invalid_runs_has_the_status_of_invalid_measurements(tmp_path: Path) -> None:

@@ -160,11 +160,66 @@ def test_check_of_a_policy_that_breaks_a_law_fails(
     assert "0 shares of 100,000,000 bytes owed" in " ".join(checked.output.split())
 
 
-@pytest.mark.parametrize("policy", ["Endless", "never"])
-def test_check_that_takes_too_long_ends(policy: str) -> None:
-    checked = moefabric("policy", "check", f"{faulty_policies.__name__}:{policy}", "--limit", "0.2")
+def test_check_whose_policy_loads_too_long_ends() -> None:
+    checked = moefabric("policy", "check", f"{FAULTY}:never", "--limit", "0.2")
     assert checked.exit_code == 1
     assert "the check takes longer than 0.2 s: --limit allows more" in checked.output
+
+
+SLOW_POLICY = """
+from threading import Event
+from moefabric.planner.policy import EpsOnly
+
+class Slow(EpsOnly):
+    def circuits(self, fabric, region, demand, current):
+        Event().wait(None if len(region.servers) >= {servers} else 0)
+        return super().circuits(fabric, region, demand, current)
+"""
+
+
+@pytest.mark.parametrize(
+    ("servers", "part", "remedy"),
+    [
+        (2, "laws at 2 servers took the last", "--limit allows more"),
+        (4, "laws at 4 servers took the last", "--up-to 3 leaves larger regions out, --limit"),
+        (64, "times at 64 servers took the last", "--up-to 32 leaves larger regions out, --limit"),
+    ],
+)
+def test_check_that_takes_too_long_prints_the_laws_so_far_and_where_the_time_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: int, part: str, remedy: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"slow_{servers}.py").write_text(SLOW_POLICY.format(servers=servers))
+    limit = 3 if servers < 8 else 10
+    checked = moefabric("policy", "check", f"slow_{servers}:Slow", "--limit", limit)
+    text = " ".join(checked.output.split())
+    assert checked.exit_code == 1
+    assert f"unfinished: the check takes longer than {limit} s, and {part}" in text
+    assert remedy in text
+    assert ("kept bytes" in text) == (servers > 2), text
+    if servers == 64:
+        within = moefabric("policy", "check", "slow_64:Slow", "--up-to", "32", "--json")
+        (report,) = json.loads(within.output)
+        assert (within.exit_code, list(report["seconds"])) == (0, ["8", "16", "32"])
+
+
+@pytest.mark.parametrize(
+    ("method", "meant"),
+    [("splitt", "split"), ("with_horizn", "with_horizon"), ("spread_evenly", None)],
+)
+def test_check_warns_of_a_method_that_is_named_almost_as_an_inherited_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, meant: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(f"near_{method}.py").write_text(
+        "from moefabric.planner.policy import EpsOnly\n"
+        f"class Near(EpsOnly):\n    def {method}(self, fabric, demand, circuits): ...\n"
+    )
+    checked = moefabric("policy", "check", f"near_{method}:Near", "--up-to", "3")
+    assert checked.exit_code == 0
+    text = " ".join(checked.output.split())
+    assert (f"Near.{method} is never called; did you mean {meant}?" in text) == bool(meant)
+    assert ("warning names" in text) == bool(meant)
 
 
 def test_check_of_a_folder_without_policies_names_the_file(tmp_path: Path) -> None:

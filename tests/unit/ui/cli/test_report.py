@@ -27,6 +27,15 @@ def test_report_writes_a_page(tmp_path: Path) -> None:
 A_RESULT = "`moefabric run --json` writes a result"
 
 
+@pytest.mark.parametrize("line", ['{"run": "553d", "fabric": "eps"}', '{"type": "row"}'])
+def test_report_of_a_table_names_what_it_is_not(tmp_path: Path, line: str) -> None:
+    table = tmp_path / "table.jsonl"
+    table.write_text(f"{line}\n")
+    result = CliRunner().invoke(main, ["report", str(table)])
+    fault = "is no journal of a run, which `moefabric run --json` writes"
+    assert result.output.splitlines() == [f"moefabric: {table}: {fault}"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
