@@ -25,7 +25,7 @@ from moefabric.controller.southbound.ocs.cross_connects import (
 from moefabric.core import circuits
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.closing import Closing
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, MisconfiguredError
 from moefabric.core.ocs import CrossConnectMode, Ocs, OcsControl
 from moefabric.core.ocs_dialect import DriverSettings, OcsDriverFactory
 from moefabric.core.topology import Fabric, Region
@@ -78,6 +78,14 @@ class PipeliningDriver(DeviceDriver, Protocol):
         """
 
 
+@runtime_checkable
+class SizedDriver(DeviceDriver, Protocol):
+    """A driver that can ask for the size of the device."""
+
+    def size(self) -> tuple[int, int] | None:
+        """Return the number of inputs and of outputs; None if the device doesn't tell."""
+
+
 def requested_change(fabric: Fabric, region: Region, transition: Transition) -> RequestedChange:
     """Return a transition as cross-connects of a region's OCS."""
     parts = (transition.teardown, transition.kept, transition.setup)
@@ -99,6 +107,9 @@ class RemoteOcs(Closing):
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
         wired, n = len(region.servers) * fabric.optical, region.ocs.ports
         self._recent, self.has_strays = _NEVER, False
+        self._ports, is_real = region.ocs.ports, region.ocs.control.address is not None
+        self._sized = driver if is_real and isinstance(driver, SizedDriver) else None
+        self._is_checked = False
         self._own_ports = frozenset(range(1, wired + 1)) | frozenset(range(n + 1, n + wired + 1))
 
     def close(self) -> None:
@@ -155,14 +166,39 @@ class RemoteOcs(Closing):
         return self.circuits()
 
     def _read(self) -> tuple[CrossConnect, ...]:
-        """Read the cross-connects; reconnect once, because a restarted device has hung up."""
+        """Read the cross-connects; reconnect once, because a restarted device has hung up.
+
+        Raises:
+            MisconfiguredError: If the device has not as many ports as its region's `ocs.ports`.
+        """
         try:
-            return self._driver.cross_connects()
+            return self._read_once()
         except ResponseTimeoutError:
             raise
         except NoResponseError as error:
             log.info("reading again: %s", error)
+            return self._read_once()
+
+    def _read_once(self) -> tuple[CrossConnect, ...]:
+        if self._sized and not self._is_checked:
+            self._check_size(self._sized.size())
+            self._is_checked = True
+        try:
             return self._driver.cross_connects()
+        except NoResponseError:  # whatever answers next may be another device
+            self._is_checked = False
+            raise
+
+    def _check_size(self, size: tuple[int, int] | None) -> None:
+        """Refuse a device on which outputs have other numbers than the region's file implies."""
+        if size is None:
+            log.warning("%s doesn't tell its size: ocs.ports isn't checked", self.name)
+            return
+        inputs, outputs = size
+        if inputs != self._ports or outputs < self._ports:
+            remedy = f"set ocs.ports: {inputs}" if inputs <= outputs else "it can't be used"
+            has = f"the device has {inputs} inputs and {outputs} outputs"
+            raise MisconfiguredError(f"{self.name}: {has}, not {self._ports}: {remedy}")
 
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""
@@ -173,6 +209,7 @@ class RemoteOcs(Closing):
             try:
                 refusal = self._driver.apply(change)
             except NoResponseError as error:
+                self._is_checked = False
                 if not attempts_left:
                     raise
                 log.warning("reading back: %s", error)
