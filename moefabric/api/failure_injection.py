@@ -96,8 +96,15 @@ class FailureInjection(FabricView):
     # --- optical switches ------------------------------------------------------------------------
 
     def ocs(self, name: str = "ocs0") -> Json:
-        """Return identity, start-up mode and ports of an OCS."""
-        return self._ask_ocs(name, {"do": "show"})
+        """Return identity, start-up mode, ports and `power` of an OCS.
+
+        Without power, all ports are `failed`: none has a partner or a reading.
+        """
+        reply = self._ocs_faults(name, {"do": "show"})
+        if not reply["power"]:
+            off = {"state": "failed", "partner": None, "power_dbm": None}
+            reply["ports"] = [port | off for port in reply["ports"]]
+        return reply
 
     def ocs_fault(
         self,

@@ -15,6 +15,7 @@ from moefabric.results.parts import Json
 from moefabric.runtime.processes import end_text
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
+from moefabric.testbed.failure_injection import stopped_controller
 
 
 def inspect_fabric(name: str) -> Json:
@@ -29,7 +30,8 @@ def inspect_fabric(name: str) -> Json:
     run_dir = RunDirectory.of_fabric(name)
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     reader = FabricReader(name, wiring)
-    inspection["controllers"] = [_controller(wiring, region) for region in reader.controllers]
+    controllers = [_controller(run_dir, wiring, region) for region in reader.controllers]
+    inspection["controllers"] = controllers
     inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
     ocses = {ocs.name: (region, ocs) for region, ocs in wiring.fabric.ocses.items()}
@@ -83,7 +85,7 @@ def _access(of: str, interface: str, address: str, login: str) -> Json:
     return {"of": of, "interface": interface, "address": address, "login": login}
 
 
-def _controller(wiring: FabricWiring, region: Region | None) -> Json:
+def _controller(run_dir: RunDirectory, wiring: FabricWiring, region: Region | None) -> Json:
     """Return the state of a region's controller, or of the EPS's if `region` is None."""
     openflow = wiring.management.openflow_endpoint(region)
     entry: Json = {
@@ -91,6 +93,8 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
         "openflow": f"{openflow[0]}:{openflow[1]}",
         "northbound": _northbound(wiring, region),
     }
+    if stopped := stopped_controller(run_dir, region):
+        return entry | {"fault": stopped}
     try:
         with ControllerClient.of_region(wiring, region) as client:
             entry["health"] = client.health()

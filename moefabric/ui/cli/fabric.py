@@ -196,7 +196,10 @@ def exec_(
 )
 @name_option
 @json_option
+@click.pass_context
 def light(
+    context: click.Context,
+    /,
     circuits: tuple[str, ...],
     demand: Path | None,
     name: str | None,
@@ -207,7 +210,8 @@ def light(
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
-    s0~s1 takes free NICs of these servers. All other circuits of the region are removed.
+    s0~s1 takes free NICs of these servers. All other circuits of the region are removed. The exit
+    status is 1 if a circuit stays dark.
     """
     match bool(circuits) + (demand is not None) + is_none:
         case 0:
@@ -229,12 +233,14 @@ def light(
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
     if change.policy_fault:
         raise ControlError(change.policy_fault)
+    context.exit(bool(change.dark))
 
 
 def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
-    if change.dark:
-        yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
+    for name in change.dark:
+        why = change.dark_why.get(name, "no frame came through")
+        yield f"dark: {name}: {why}; its pair is on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
 
@@ -259,7 +265,11 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: Path | None) 
     identity = reply["identity"]
     device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
     lines = [f"{ocs_name}  {device}, {reply['startup']}"]
-    lines += ocs_port_lines(reply["ports"], fabric, region, all_ports=all_ports)
+    if reply["power"]:
+        lines += ocs_port_lines(reply["ports"], fabric, region, all_ports=all_ports)
+    else:
+        remedy = f"`moefabric fault ocs --clear --ocs {ocs_name}`"
+        lines.append(f"  no power: no port has light; {remedy}")
     print_result(reply, lines, as_json=as_json)
 
 
