@@ -36,6 +36,7 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown, or the fabric lacks the components.
             FabricError: If they can't be made to fail.
         """
+        what = tuple(dict.fromkeys(what))  # one failure each, also of a component named twice
         failure = Failure(_one_of(INJECTABLE, kind), what, _one_of([*ControllerFailureMode], mode))
         if not what:
             raise SpecError([("fault", f"which {kind}?")])

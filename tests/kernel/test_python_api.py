@@ -152,6 +152,9 @@ def test_lab_of_a_running_fabric_leaves_it_up(lab: Lab) -> None:
     assert program.returncode == -signal.SIGKILL
     again = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE).up()
     assert again.was_up
+    elsewhere = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE)
+    with pytest.raises(FabricError, match="api runs on this machine, not on a cluster: `moefabric"):
+        elsewhere.up(cluster="192.0.2.1:6379")
     assert next(event["kind"] for event in lab.events())
 
 

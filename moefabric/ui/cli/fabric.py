@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.command import cli_command, json_option, name_option, part_argument
+from moefabric.ui.cli.command import cli_command, is_typed, json_option, name_option, part_argument
 from moefabric.ui.cli.options import (
     environment_option,
     placement_options,
@@ -219,6 +219,8 @@ def light(
             raise click.UsageError(f"give circuits such as s0/o0~s1/o0, {ways}")
         case 2 | 3:
             raise click.UsageError("give either circuits, --demand or --none")
+    if demand is None and is_typed(context, "policy"):
+        raise click.UsageError("--policy chooses circuits for a --demand: give one")
     from moefabric.config.demand_file import read_demand
 
     lab = running_lab(name)

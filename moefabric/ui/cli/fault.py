@@ -118,16 +118,16 @@ def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
     examples=["moefabric fault controller r0 --kill", "moefabric fault controller eps --stop"],
 )
 @part_argument("region")
-@click.option(
-    "--kill", "action", flag_value="killed", help="Kill its process, which is started again."
-)
-@click.option("--stop", "action", flag_value="stopped", help="Suspend its process.")
-@click.option("--continue", "action", flag_value="continued", help="Resume its process.")
+@click.option("--kill", is_flag=True, help="Kill its process, which is started again.")
+@click.option("--stop", is_flag=True, help="Suspend its process.")
+@click.option("--continue", "continue_", is_flag=True, help="Resume its process.")
 @name_option
-def controller(region: str, action: str | None, name: str | None) -> None:
+def controller(region: str, name: str | None, **actions: bool) -> None:
     """Kill or suspend the controller of REGION: r0, or eps for the EPS controller."""
-    if action is None:
-        raise click.UsageError("give --kill, --stop or --continue")
+    chosen = [action for action, is_given in actions.items() if is_given]
+    if len(chosen) != 1:
+        raise click.UsageError(f"give {'one of ' * bool(chosen)}--kill, --stop or --continue")
+    action = {"kill": "killed", "stop": "stopped", "continue_": "continued"}[chosen[0]]
     lab = running_lab(name)
     hit: Sequence[str] = ()
     if action == "continued":

@@ -20,3 +20,16 @@ def test_fault_ocs_refuses_wrong_usage(words: list[str], expected: str) -> None:
     result = CliRunner().invoke(fault_commands.fault, ["ocs", *words])
     assert result.exit_code == 2
     assert expected in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "give --kill, --stop or --continue"),
+        (["--kill", "--stop"], "give one of --kill, --stop or --continue"),
+    ],
+)
+def test_fault_controller_takes_one_action(words: list[str], expected: str) -> None:
+    result = CliRunner().invoke(fault_commands.fault, ["controller", "r0", "--name", "a", *words])
+    assert result.exit_code == 2
+    assert expected in result.output
