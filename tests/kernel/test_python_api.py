@@ -215,6 +215,27 @@ def test_up_ends_at_once_if_the_ocs_is_another_one_or_refuses_the_login(
     assert marked_pids("other") == []
 
 
+def test_real_ocs_is_commanded_and_none_is_emulated_in_its_place(tmp_path: Path) -> None:
+    with ocs_device("scpi", 8, DeviceProfile()) as device:
+        place = {"driver": "scpi", "address": device.address[0], "port": device.address[1]}
+        real = EmulatedFabric(
+            fabric="real",
+            gpus_per_server=1,
+            nic_rate="100Gb/s",
+            nics={"optical": 1, "electrical": 1},
+            regions=[{"servers": 2, "ocs": {"ports": 8, "verify": "read-back", **place}}],
+            scale={"bytes": 20000},
+        )
+        with real.up() as lab:
+            assert lab.light("s0~s1").circuits_after == ["s0/o0~s1/o0"]
+            assert device.cross_connects() == ((1, 10), (2, 9))
+            names = {process["name"] for process in lab.inspect()["processes"]}
+            assert names.isdisjoint({"ocs0"})
+            assert (list(lab.events()), lab.faults()) == ([], [])
+            with lab.capture("s0/o0", tmp_path / "real.pcap"):
+                lab.exec("s0", f"ping -c 1 -W 1 {lab.address('s1')}")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_interrupted_program_leaves_nothing(number: signal.Signals) -> None:
     script = textwrap.dedent(INTERRUPTED)

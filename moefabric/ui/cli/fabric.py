@@ -126,7 +126,11 @@ def _age(seconds: float) -> str:
 @json_option
 @name_option
 def inspect(as_json: Path | None, name: str | None) -> None:
-    """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes."""
+    """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes.
+
+    `s0/o0->ocs0:1/13(100Gb/s)` is a NIC with input and output at its OCS, `s0/e0->leaf0:1` one with
+    its port at a leaf; `datapath` is a switch's id in OpenFlow. Counters are in the JSON only.
+    """
     from moefabric.api.fabric_view import inspection_lines
 
     inspection = running_lab(name).inspect()
