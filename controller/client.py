@@ -28,6 +28,7 @@ TlsWrap = Callable[[SSLContext, socket.socket], socket.socket]
 """Does the client's part of a TLS handshake on a connection."""
 _dial: Final[Dial] = socket.create_connection
 _POLL_S: Final = 0.02
+_WAITING: Final = "waits for "
 _SILENT_S: Final = 3.0
 """Time that an OCS has to answer before waiting for it is worth a line."""
 MOST_PLAN_LIMIT_S: Final = 20.0
@@ -206,23 +207,26 @@ class ControllerClient(Closing):
                 when the reason changes.
 
         Raises:
-            ControlError: after `deadline_s`, with what is missing.
+            ControlError: after `deadline_s`, with what is missing; at once if waiting doesn't help.
         """
         started = time.monotonic()
-        deadline, reported = started + deadline_s, ""
+        deadline, reported, lasts = started + deadline_s, "", False
         while True:
             try:
                 health = self.health()
                 absent = ", ".join(sorted(set(health["expected"]) - set(health["switches"])))
-                missing = f"waits for {absent or health.get('fault') or 'its OCS'}"
+                missing = f"{_WAITING}{absent or health.get('fault') or 'its OCS'}"
                 if health["ready"]:
                     return health
+                lasts = not absent and bool(health.get("lasts"))
                 is_late = time.monotonic() - started > _SILENT_S
                 if is_late and not absent and health.get("fault") and missing != reported:
                     on_wait(missing)
                     reported = missing
             except ControlError as error:
                 missing = str(error)
+            if lasts:
+                raise ControlError(missing.removeprefix(_WAITING))
             if time.monotonic() > deadline:
                 place = self._http.place
                 raise ControlError(f"{place}: not ready within {deadline_s:g} s: {missing}")

@@ -9,7 +9,7 @@ from errno import errorcode
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, MisconfiguredError
 
 Dial = Callable[[tuple[str, int], float], socket.socket]
 """Opens a TCP connection, given address and timeout in s, as `socket.create_connection` does."""
@@ -29,6 +29,14 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and text == errorcode.get(error.errno):
         text = os.strerror(error.errno)  # Eventlet's have ECONNREFUSED and the like as text
     return text or str(error) or type(error).__name__
+
+
+def no_response(place: str, error: Exception) -> ControlError:
+    """Return the error of a peer that isn't reached: a lasting one if its host has no address."""
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
+        remedy = "give an address, or a name that this machine knows"
+        return MisconfiguredError(f"{place}: {reason(error)}: {remedy}")
+    return NoResponseError(f"{place}: {reason(error)}")
 
 
 class HttpClient(HTTPConnection):
@@ -76,6 +84,7 @@ class HttpClient(HTTPConnection):
         Raises:
             ResponseTimeoutError: if the peer does not answer within the timeout.
             NoResponseError: if the peer is unreachable or hangs up.
+            MisconfiguredError: if there is no such host.
         """
         body = None if document is None else json.dumps(document).encode()
         try:
@@ -91,7 +100,7 @@ class HttpClient(HTTPConnection):
             ) from error
         except (OSError, HTTPException) as error:
             self.close()
-            raise NoResponseError(f"{self.place}: {reason(error)}") from error
+            raise no_response(self.place, error) from error
 
     def shut_down(self) -> None:
         """Make a pending `exchange` of another thread raise NoResponseError."""

@@ -110,6 +110,18 @@ class RegionRecovery:
         optical = any(nic.kind is NicKind.OPTICAL for nic in before.out ^ now.out)
         return optical or self._select_relays() != self.relay_circuits
 
+    def dark_reasons(self, circuits: CircuitSet) -> dict[str, str]:
+        """Return why circuits can't be lit, by the detected failures of their OCS and NICs."""
+        why = dict[str, str]()
+        for circuit in circuits:
+            places = {*map(str, (circuit.a, circuit.b)), circuit.a.server, circuit.b.server}
+            if self.region.ocs is not None:
+                places.add(self.region.ocs.name)
+            reports = [report for report in self.history.standing() if report.what in places]
+            failed = [f"{report.kind} {report.what} has failed" for report in reports]
+            why[str(circuit)] = "; ".join(failed) or "a relay uses its NIC"
+        return why
+
     def retry_dark_nics(self) -> None:
         """Let plans use dark NICs again, because only a new circuit shows whether they work."""
         if self._states.dark != self._retried:

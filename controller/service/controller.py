@@ -21,7 +21,7 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import ControlError, SpecError, some_of
+from moefabric.core.errors import ControlError, MisconfiguredError, SpecError, some_of
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
@@ -133,6 +133,8 @@ class Controller:
         """Whether traffic is on the circuits that are lit; always so without an OCS."""
         self.fault = ""
         """Why it isn't; empty without a failed attempt."""
+        self.fault_lasts = False
+        """Whether waiting doesn't help."""
         self._requested: CircuitSet | None = None
         self._plan: CircuitPlan | None = None
         """Plans the circuits of the last request again; None if they stay."""
@@ -147,7 +149,7 @@ class Controller:
             try:
                 self._adopt()
             except ControlError as error:
-                self.fault = str(error)
+                self.fault, self.fault_lasts = str(error), isinstance(error, MisconfiguredError)
                 raise
 
     def _adopt(self) -> None:
@@ -163,13 +165,14 @@ class Controller:
     def health(self) -> dict[str, Any]:
         """Reply to `GET /health`."""
         ready = self.switches.ready
+        fault = {"fault": self.fault, "lasts": self.fault_lasts}
         return {
             "region": self.region.name if self.region else None,
             "ready": self.adopted and len(ready) == len(self.switches.switches),
             "switches": list(ready),
             "expected": list(self.switches.switches),
             "ocs": self.adopted if self.reconciler else None,
-        } | ({"fault": self.fault} if self.fault and not self.adopted else {})
+        } | (fault if self.fault and not self.adopted else {})
 
     def circuits(self) -> dict[str, Any]:
         """Reply to `GET /circuits`."""
@@ -280,6 +283,7 @@ class Controller:
         unusable = named.circuits - target.circuits
         outcome = replace(outcome, dark=CircuitSet(outcome.dark.circuits | unusable))
         reply = _reply(outcome, None, received_s - started_s)
+        reply["dark_why"] = recovery.dark_reasons(CircuitSet(unusable))
         self.statistics.count_reconfiguration(reply["phases"])
         return reply
 

@@ -25,10 +25,12 @@ Circuits are names such as `s0/o0~s3/o2`; bytes and seconds of plans are the mod
 | switches, expected | Connected switches, and all switches of the controller                      |
 | ocs                | Whether the OCS has answered; null where there is none                      |
 | fault              | Why traffic isn't on the lit circuits yet, if that has failed               |
+| lasts              | Whether waiting doesn't help, as the OCS is another one or refuses the login|
 | circuits           | Reply: circuits that carry traffic. Request: exactly the circuits to light. |
 |                    | In `/failures`, null while a controller that starts doesn't know them       |
 | dark               | Requested circuits that carried no frame, or that have lost their light; in |
 |                    | replies to `POST`, also those whose NIC is out                              |
+| dark_why           | Why, for dark circuits that couldn't be tried; by circuit                   |
 | requested          | Circuits of the last request, also those that a failure keeps dark; they    |
 |                    | return when it is cleared                                                   |
 | lost_light         | Number of circuits that have lost their light since the controller's start  |

@@ -220,9 +220,10 @@ class Hardware:
             self._await(path.is_socket, agent.name, self.deadline)
         if self.request.with_role(ProcessRole.OCS):
             deadline = self._deadline_of(ProcessRole.OCS)
-            for name, ocs in self.ocses.items():
-                is_served = partial(getattr, ocs, "is_served")
-                self._await(is_served, f"the process of {name}", deadline)
+            for ocs in self.plan.ocses:
+                is_served = partial(getattr, self.ocses[ocs.name], "is_served")
+                if ocs.is_emulated:
+                    self._await(is_served, f"the process of {ocs.name}", deadline)
         if self.others.exist:
             path = self.run_dir.machines_socket
             self._await(path.is_socket, "a part on another machine", self.deadline)
@@ -291,11 +292,12 @@ def _made_ocs(
         listeners = {
             name: undo.enter_context(listen_in_namespace(netns, ocs.address, port))
             for name, (_, port) in dialects.items()
+            if ocs.is_emulated
         }
         facts = {
             "ports": ocs.spec.ports,
             **_device_spec(ocs, run_dir.name).as_json(),
-            "listening": {name: reference for name, (reference, _) in dialects.items()},
+            "listening": {name: dialects[name][0] for name in listeners},
         }
         fds = [crossbar.fd, *(listener.fileno() for listener in listeners.values())]
         carrier = partial(Carrier, interfaces, netns) if ocs.spec.link_down else None

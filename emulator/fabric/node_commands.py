@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moefabric.core.errors import FabricError
+from moefabric.core.errors import FabricError, some_of
 from moefabric.emulator.containers.execution import execution_argv
 from moefabric.emulator.fabric.daemon_protocol import NODES, process_id, request
 from moefabric.emulator.fabric.other_machines import machine_of_node, remote_argv
@@ -139,8 +139,14 @@ def capture_points(wiring: FabricWiring, place: str) -> list[CapturePoint]:
         return [point(port, port.name) for port in switches[place]]
     if place == BRIDGE:
         return [CapturePoint("", BRIDGE, BRIDGE)]
-    known = ", ".join(str(nic) for server in fabric.servers for nic in fabric.nics(server))
-    raise FabricError(f"{place}: {fabric.name} has no such place; it has the NICs {known}")
+    known: dict[str, list[str]] = {
+        "NICs": [str(nic) for server in fabric.servers for nic in fabric.nics(server)],
+        "servers": list(fabric.servers),
+        "OCSes": [ocs.name for ocs in plan.ocses],
+        "switches": [*fabric.leaves, *fabric.spines],
+    }
+    there_are = "; ".join(f"the {kind} {some_of(names)}" for kind, names in known.items() if names)
+    raise FabricError(f"{place}: {fabric.name} has no such place; it has {there_are}; {BRIDGE}")
 
 
 def capture_argv(

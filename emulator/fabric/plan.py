@@ -172,6 +172,11 @@ class OcsPlan:
         """Name of the switch and of its node."""
         return self.spec.name
 
+    @property
+    def is_emulated(self) -> bool:
+        """False if the fabric's controllers command a real switch in its place."""
+        return self.spec.control.address is None
+
 
 @dataclass(frozen=True)
 class FabricPlan:

@@ -67,7 +67,9 @@ class Capture:
         self._nics = [_optical_nic(point.name) for point in points]
         fabric = lab.wiring.fabric
         regions = {fabric.region_of[nic.server] for nic in self._nics if nic is not None}
-        self._ports = {region: lab.ocs(fabric.ocses[region].name)["ports"] for region in regions}
+        ocses = {region: fabric.ocses[region] for region in regions}
+        emulated = {region: ocs for region, ocs in ocses.items() if ocs.control.address is None}
+        self._ports = {region: lab.ocs(ocs.name)["ports"] for region, ocs in emulated.items()}
         argv = node_commands.capture_argv(lab.name, points, self.path, self._length, **self._limits)
         self._process = subprocess.Popen(
             argv,
@@ -117,8 +119,9 @@ class Capture:
             nic = self._nics[number] if number < len(self._nics) else None
             if nic is None:
                 return ""
-            history = histories[fabric.region_of[nic.server]]
-            return history(nic, time_ns - ahead_ns) or _NO_LIGHT
+            history = histories.get(fabric.region_of[nic.server])
+            # Only an emulated OCS tells when it had light.
+            return (history(nic, time_ns - ahead_ns) or _NO_LIGHT) if history else ""
 
         with self.path.open("rb") as source, replaced_file(self.path, durable=False) as target:
             add_comments(source, target, comment)

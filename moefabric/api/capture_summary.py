@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from moefabric.emulator.ocs.scpi.syntax import units
 from moefabric.runtime.run_directory import FabricWiring
 
 _OPENFLOW_HEADER: Final = 8
+_OPENFLOW_PORTS: Final = range(6653, 6910)
+"""Ports of the EPS's controller and of those of at most 256 regions."""
 _SHOWN: Final = 20
 _SEPARATED: Final = ("SCPI", "TL1")
 """Protocols whose lines have several commands, with `;` between them."""
@@ -36,7 +39,8 @@ class CaptureSummary:
         pairs: Bytes by sender and receiver: servers, or addresses.
         flows: Bytes by sender, receiver and their ports, which are 0 without TCP and UDP.
         circuits: Frames by comment, such as `s0/o0~s1/o0` or `no light`.
-        commands: Number of messages of control protocols.
+        commands: Number of messages of control protocols. Programs on servers may send such bytes,
+            too: only what crosses the management network counts, if the fabric is known.
     """
 
     frames: int = 0
@@ -80,6 +84,7 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     from scapy.layers.l2 import Ether
 
     names = server_names(wiring) if wiring else {}
+    management = wiring.management.network if wiring else None
     summary, first_ns, sightings = CaptureSummary(), None, _Sightings()
     try:
         with path.open("rb") as file:
@@ -103,6 +108,9 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                 frame = Ether(packet.data)
                 if IP in frame:
                     _count_packet(summary, frame[IP], packet.length, names)
+                    ends = map(IPv4Address, (frame[IP].src, frame[IP].dst))
+                    if management is None or all(end in management for end in ends):
+                        summary.commands.update(_control_messages(frame[IP]))
     except OSError as error:
         raise FabricError(f"{path}: {error.strerror}") from error
     except pcapng.PcapngError as error:
@@ -152,8 +160,14 @@ def _count_packet(
     transport = next((header[layer] for layer in (TCP, UDP) if layer in header), None)
     ports = (int(transport.sport), int(transport.dport)) if transport is not None else (0, 0)
     summary.flows[sender, receiver, *ports] += length
-    if transport is not None and TCP in header:
-        summary.commands.update(control_messages(*ports, bytes(transport.payload)))
+
+
+def _control_messages(header: Any) -> Iterator[str]:
+    from scapy.layers.inet import TCP
+
+    if TCP in header:
+        segment = header[TCP]
+        yield from control_messages(segment.sport, segment.dport, bytes(segment.payload))
 
 
 def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
@@ -162,7 +176,7 @@ def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:
     Messages that begin in an earlier segment are left out.
     """
     protocols = {dialect.port: name.upper() for name, dialect in ocs_dialects().items()}
-    if payload[:1] == bytes([VERSION]):
+    if payload[:1] == bytes([VERSION]) and (source in _OPENFLOW_PORTS or target in _OPENFLOW_PORTS):
         yield from (f"OpenFlow {name}" for name in _openflow_messages(payload))
     elif target in protocols:
         name, text = protocols[target], payload.decode("ascii", "replace")

@@ -111,6 +111,9 @@ class EmulatedFabric:
         found, faults = "", list[str]()
         if self.name in lifecycle.running_fabrics():
             running = Lab(self.name).wiring
+            if cluster is not None and running.placement is None:
+                remedy = f"`moefabric down {self.name}` first"
+                raise FabricError(f"{self.name} runs on this machine, not on a cluster: {remedy}")
             place, found = nullcontext(running.placement), running.identity
             with suppress(FabricError):  # it ends just now, or `start_fabric` says what is wrong
                 faults = lifecycle.faults(self.name)

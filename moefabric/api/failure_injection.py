@@ -36,6 +36,7 @@ class FailureInjection(FabricView):
             SpecError: If the kind is unknown, or the fabric lacks the components.
             FabricError: If they can't be made to fail.
         """
+        what = tuple(dict.fromkeys(what))  # one failure each, also of a component named twice
         failure = Failure(_one_of(INJECTABLE, kind), what, _one_of([*ControllerFailureMode], mode))
         if not what:
             raise SpecError([("fault", f"which {kind}?")])
@@ -96,8 +97,15 @@ class FailureInjection(FabricView):
     # --- optical switches ------------------------------------------------------------------------
 
     def ocs(self, name: str = "ocs0") -> Json:
-        """Return identity, start-up mode and ports of an OCS."""
-        return self._ask_ocs(name, {"do": "show"})
+        """Return identity, start-up mode, ports and `power` of an OCS.
+
+        Without power, all ports are `failed`: none has a partner or a reading.
+        """
+        reply = self._ocs_faults(name, {"do": "show"})
+        if not reply["power"]:
+            off = {"state": "failed", "partner": None, "power_dbm": None}
+            reply["ports"] = [port | off for port in reply["ports"]]
+        return reply
 
     def ocs_fault(
         self,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from moefabric.api.capture import Capture
 from moefabric.api.failure_injection import FailureInjection
@@ -18,7 +19,7 @@ from moefabric.config.demand_file import check_demand
 from moefabric.controller.client import ControllerClient
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.errors import ControlError, FabricError, SpecError
-from moefabric.core.topology import Fabric, Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.run_directories import hold
@@ -29,6 +30,7 @@ from moefabric.planner.nic_assignment import assign_nics
 from moefabric.results.parts import Json, ResultPart
 from moefabric.runtime.failure_log import end_remedy
 from moefabric.testbed.fabric_check import FabricCheck, check_fabric
+from moefabric.testbed.failure_injection import stopped_controller
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
 
 T = TypeVar("T")
@@ -45,6 +47,8 @@ class LightChange(ResultPart):
     """Circuits that carry traffic now."""
     dark: list[str]
     """Circuits that were commanded but carry no light; their pairs use the EPS."""
+    dark_why: dict[str, str] = Field(default_factory=dict)
+    """Why, by circuit."""
     phases: ReconfigurationPhases
     """Wall seconds of each phase."""
     plan: Json | None = None
@@ -174,7 +178,22 @@ class Lab(ServerPrograms, FailureInjection):
         else:
             names = named_circuits(self.fabric, chosen, circuits, self.circuits(chosen.name))
             reply = self._ask(chosen, lambda client: client.light(names))
-        return LightChange.model_validate(reply)
+        return LightChange.model_validate(reply | {"dark_why": self._dark_reasons(chosen, reply)})
+
+    def _dark_reasons(self, region: Region, reply: Json) -> dict[str, str]:
+        """Return why circuits of a reply are dark: what its controller knows, and its OCS shows."""
+        known: dict[str, str] = reply.get("dark_why") or {}
+        ocs, shown = self.fabric.ocses[region], dict[int, Json]()
+        untold = [name for name in reply["dark"] if name not in known]
+        if untold and ocs.control.address is None:
+            shown = {port["port"]: port for port in self.ocs(ocs.name)["ports"]}
+        for name in untold:
+            inputs = [ocs_port(self.fabric, nic) for nic in Circuit.parse(name)]
+            ports = [port for one in inputs for port in (one, one + ocs.ports)]
+            off = [f"port {p} is {shown[p]['admin']}" for p in ports if _is_off(shown.get(p))]
+            seen = "no frame came through"
+            known[name] = f"{seen}, for of {ocs.name} {', '.join(off)}" if off else seen
+        return known
 
     def dark(self, *circuits: str, region: str | None = None) -> LightChange:
         """Remove circuits, or all circuits of a region; the others stay requested.
@@ -212,6 +231,8 @@ class Lab(ServerPrograms, FailureInjection):
         return list(self.fabric.ocses)
 
     def _ask(self, region: Region, request: Callable[[ControllerClient], T]) -> T:
+        if stopped := stopped_controller(self.run_directory, region):
+            raise ControlError(stopped)
         with ControllerClient.of_region(self.wiring, region) as client:
             try:
                 return request(client)
@@ -302,6 +323,10 @@ class Lab(ServerPrograms, FailureInjection):
         """
         with self.programs() as programs:
             return TraceReplay(programs, trace, options or ReplayOptions()).run()
+
+
+def _is_off(port: Json | None) -> bool:
+    return port is not None and port["admin"] != "enabled"
 
 
 def _is_named(circuit: str, names: Sequence[str]) -> bool:

@@ -1,8 +1,10 @@
 """Faults of an OCS as requests to its process, with ports named by numbers or NICs."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
+from moefabric.config.input_file import did_you_mean
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.units import DURATIONS, LONGEST_NS, duration_ns
@@ -59,7 +61,9 @@ def ocs_request(
         SpecError: If the kind is unknown, or an argument doesn't fit it.
     """
     if kind is not None and kind not in OCS_FAULTS:
-        raise SpecError([("", f"{kind!r} is not one of {', '.join(OCS_FAULTS)}")])
+        kinds = [known for known in OCS_FAULTS if known != "list"]
+        message = f"{kind!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}"
+        raise SpecError([("", message)])
     if fault := usage_fault(kind, arguments):
         raise SpecError([("", fault)])
     if db is not None and kind != "loss":
@@ -75,7 +79,8 @@ def ocs_request(
     match kind:
         case "port" | "stuck":
             both = kind == "port"
-            ports = [port for word in arguments for port in _ports(word, fabric, region, both=both)]
+            words = [_ports(word, fabric, region, both=both) for word in arguments]
+            ports = list(dict.fromkeys(chain.from_iterable(words)))
         case "loss":
             ports = _path(arguments[0], fabric, region)
             value = LOSS_DB if db is None else db

@@ -10,7 +10,8 @@ MoefabricError
 │   ├── CommandFailedError   a program exited with an error
 │   └── MachineLossError     a machine with a part of the fabric is gone
 ├── ControlError             a controller or an OCS refused or did not answer
-│   └── UnconfirmedError     packet switches did not confirm a change of rules
+│   ├── UnconfirmedError     packet switches did not confirm a change of rules
+│   └── MisconfiguredError   waiting doesn't help: a file, a login or a device has to change first
 ├── RankFailedError          a process of a job exited with an error
 └── AgentError               an agent is gone, or a transfer was lost or corrupted
     ├── LostBytesError       bytes of a collective did not arrive
@@ -124,6 +125,10 @@ class UnconfirmedError(ControlError):
     def __init__(self, message: str, switches: Iterable[str]) -> None:
         self.switches = frozenset(switches)
         super().__init__(message)
+
+
+class MisconfiguredError(ControlError):
+    """The fabric's file and a device don't fit: waiting for it doesn't help."""
 
 
 def some_of(names: Sequence[str], most: int = 24) -> str:

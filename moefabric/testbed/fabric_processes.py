@@ -44,9 +44,9 @@ def up_timeout_s(fabric: Fabric) -> float:
 def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[ProcessSpec]:
     """Return the processes of a fabric.
 
-    One process forks the controllers of regions and of the EPS. Each region has an OCS device; in
-    large fabrics, those of several regions share a process. Each server has an agent. If several
-    machines carry the fabric, one process holds the other parts.
+    One process forks the controllers of regions and of the EPS. Each region has an OCS device,
+    unless its OCS is a real one; in large fabrics, those of several regions share a process. Each
+    server has an agent. If several machines carry the fabric, one process holds the other parts.
     """
     fabric = wiring.fabric
     options = "--run-dir", str(run_dir.path)
@@ -58,7 +58,8 @@ def fabric_processes(wiring: FabricWiring, run_dir: RunDirectory) -> list[Proces
         spec = ProcessSpec("controllers", OUTER, controllers, passwords, ProcessRole.CONTROLLER)
         processes.append(spec)
     for group in wiring.region_groups:
-        ocses = {region.ocs.name: run_dir.ocs_socket(region) for region in group if region.ocs}
+        emulated = [(r.ocs, r) for r in group if r.ocs and r.ocs.control.address is None]
+        ocses = {ocs.name: run_dir.ocs_socket(region) for ocs, region in emulated}
         if ocses:
             name, node = shared_name([*ocses]), next(iter(ocses))
             argv = ("--socket", *map(str, ocses.values()), "--deadline", str(up_timeout_s(fabric)))

@@ -11,6 +11,7 @@ from moefabric.core.port_counts import PortReading, counted_nics
 from moefabric.core.topology import Region
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.fabric.daemon_protocol import process_id
+from moefabric.emulator.fabric.hardware_injection import lacks_power
 from moefabric.emulator.fabric.other_machines import ask_parts
 from moefabric.emulator.fabric.port_counters import EmulatedPortCounters
 from moefabric.emulator.ocs import client as ocs_client
@@ -74,13 +75,15 @@ class FabricReader:
             return {"circuits": [], "dark": [], "fault": str(error)}
 
     def shown_circuits(self, region: Region) -> list[str]:
-        """Return the names of the circuits that an OCS shows; none of one that isn't emulated.
+        """Return the names of the circuits that an OCS shows.
+
+        There are none of one that isn't emulated, or has no power.
 
         Raises:
             FabricError: If the OCS doesn't answer.
         """
         fabric, ocs = self._wiring.fabric, self._wiring.fabric.ocses[region]
-        if ocs.control.address is not None:
+        if ocs.control.address is not None or lacks_power(self._run_dir, ocs.name):
             return []
         shown = ocs_client.request(self._run_dir.ocs_socket(region), {"do": "show"})["ports"]
         inputs = [entry for entry in shown if entry["port"] <= ocs.ports and entry["partner"]]

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ from moefabric.agents.fleet.channel import connect_local, request_all
 from moefabric.core.errors import FabricError, SpecError, some_of
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
 from moefabric.core.failures import ControllerFailureMode, Failure, FailurePhase
-from moefabric.core.topology import Fabric
+from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, end_remedy, read_failure_log
@@ -72,7 +72,8 @@ def logged_failures(run_dir: RunDirectory) -> list[Failure]:
         names = active.get(event.kind)
         if names is None:
             continue
-        if event.phase == "clear":
+        is_new = event.kind.traits.restarts and event.phase == "recovered"
+        if event.phase == "clear" or is_new:
             for name in event.what:
                 names.pop(name, None)
         elif event.phase == "inject" and (not event.kind.traits.restarts or event.why == _STOPPED):
@@ -82,6 +83,21 @@ def logged_failures(run_dir: RunDirectory) -> list[Failure]:
         for kind, names in active.items()
         if names
     ]
+
+
+def stopped_controller(run_dir: RunDirectory, region: Region | None) -> str:
+    """Return that a controller is stopped, and the remedy; empty if it isn't, or runs elsewhere.
+
+    The kernel knows, also of signals that nobody has logged.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        pid = _controller_pid(int(run_dir.controller_pid_file(region).read_text()))
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state == "T":
+            name = region.name if region else "eps"
+            remedy = f"`moefabric fault controller {name} --continue` resumes it"
+            return f"the controller of {name} is stopped: {remedy}"
+    return ""
 
 
 def _wiring_with(run_dir: RunDirectory, failure: Failure) -> FabricWiring:

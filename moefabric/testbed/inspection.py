@@ -1,13 +1,14 @@
 """Inspection of a running fabric: its hardware, OCSes and controllers, as JSON and as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from moefabric.config.plugins import ocs_dialects
 from moefabric.controller.client import ControllerClient
 from moefabric.controller.southbound.ocs.remote_ocs import device_address
 from moefabric.core.errors import ControlError
+from moefabric.core.nic import Nic, NicKind
 from moefabric.core.ocs import Ocs, OcsControl
-from moefabric.core.topology import Region
+from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
 from moefabric.report.formatting import aligned, wrapped
@@ -15,6 +16,7 @@ from moefabric.results.parts import Json
 from moefabric.runtime.processes import end_text
 from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory
 from moefabric.testbed.fabric_reader import FabricReader
+from moefabric.testbed.failure_injection import stopped_controller
 
 
 def inspect_fabric(name: str) -> Json:
@@ -29,7 +31,11 @@ def inspect_fabric(name: str) -> Json:
     run_dir = RunDirectory.of_fabric(name)
     wiring = FabricWiring.from_json(run_dir.wiring_file.read_bytes())
     reader = FabricReader(name, wiring)
-    inspection["controllers"] = [_controller(wiring, region) for region in reader.controllers]
+    controllers = [_controller(run_dir, wiring, region) for region in reader.controllers]
+    inspection["controllers"] = controllers
+    for server in inspection["servers"]:
+        for nic in server["nics"]:
+            nic["far"] = far_end(wiring.fabric, Nic.parse(nic["name"]))
     inspection["controllers"] += _external(wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
     ocses = {ocs.name: (region, ocs) for region, ocs in wiring.fabric.ocses.items()}
@@ -43,6 +49,19 @@ def inspect_fabric(name: str) -> Json:
         ocs["dark"] = entry.pop("dark", [])
     inspection["access"] = [*access_entries(wiring, run_dir)]
     return inspection
+
+
+def far_end(fabric: Fabric, nic: Nic) -> Json:
+    """Return where a NIC's other end is: `of` which switch, and its `ports` there.
+
+    Those of an OCS are an input and an output.
+    """
+    if nic.kind is NicKind.OPTICAL:
+        region = fabric.region_of[nic.server]
+        ocs, port = fabric.ocses[region], ocs_port(fabric, nic)
+        return {"of": ocs.name, "ports": [port, port + ocs.ports]}
+    leaf = fabric.eps_wiring.leaf_of_nic(nic)
+    return {"of": leaf, "ports": [fabric.openflow.ports(leaf)[str(nic)]]}
 
 
 def ocs_entry(described: Json, ocs: Ocs) -> Json:
@@ -83,7 +102,7 @@ def _access(of: str, interface: str, address: str, login: str) -> Json:
     return {"of": of, "interface": interface, "address": address, "login": login}
 
 
-def _controller(wiring: FabricWiring, region: Region | None) -> Json:
+def _controller(run_dir: RunDirectory, wiring: FabricWiring, region: Region | None) -> Json:
     """Return the state of a region's controller, or of the EPS's if `region` is None."""
     openflow = wiring.management.openflow_endpoint(region)
     entry: Json = {
@@ -91,6 +110,8 @@ def _controller(wiring: FabricWiring, region: Region | None) -> Json:
         "openflow": f"{openflow[0]}:{openflow[1]}",
         "northbound": _northbound(wiring, region),
     }
+    if stopped := stopped_controller(run_dir, region):
+        return entry | {"fault": stopped}
     try:
         with ControllerClient.of_region(wiring, region) as client:
             entry["health"] = client.health()
@@ -121,9 +142,12 @@ def _northbound(wiring: FabricWiring, region: Region | None) -> str:
 def inspection_lines(inspection: Json) -> list[str]:
     """Format the JSON of `inspect_fabric` as lines of text."""
     lost = inspection.get("lost_machines", {})
+    datapaths = {one["name"]: one["datapath_id"] for one in inspection.get("switches", ())}
+    eps = datapaths.keys() - {server["name"] for server in inspection["servers"]}
     return [
         f"fabric {inspection['fabric']}",
-        *map(_server_line, inspection["servers"]),
+        *(_server_line(server, datapaths) for server in inspection["servers"]),
+        *(f"  {name}  datapath {datapaths[name]}" for name in datapaths if name in eps),
         *map(_ocs_line, inspection["ocs"]),
         *map(_controller_line, inspection["controllers"]),
         *map(_process_line, inspection["processes"]),
@@ -142,16 +166,22 @@ def _access_lines(entries: Sequence[Json]) -> list[str]:
     return [f"  {line}" for line in aligned(rows)]
 
 
-def _server_line(server: Json) -> str:
-    nics = " ".join(
-        f"{nic['name']}({rate_text(nic['rate_bps'])}{'' if nic['carrier'] else ', no carrier'})"
-        for nic in server["nics"]
-    )
+def _server_line(server: Json, datapaths: Mapping[str, int]) -> str:
+    nics = " ".join(map(_nic_text, server["nics"]))
     addresses = f"{server['addresses'][0]}..{server['addresses'][-1].rsplit('.', 1)[1]}"
     place = f"  container {container['name']}" if (container := server.get("container")) else ""
     head = f"  {server['name']}  "
-    text = f"{addresses}  management {server['management']}  {nics}{place}"
+    switch = f"  datapath {datapaths[server['name']]}" if server["name"] in datapaths else ""
+    text = f"{addresses}  management {server['management']}{switch}  {nics}{place}"
     return head + wrapped(text, len(head))
+
+
+def _nic_text(nic: Json) -> str:
+    """Return a NIC with the port at its far end (input/output of an OCS), its rate, and a fault."""
+    far = nic.get("far")
+    end = f"->{far['of']}:{'/'.join(map(str, far['ports']))}" if far else ""
+    fault = "" if nic["carrier"] else ", no carrier"
+    return f"{nic['name']}{end}({rate_text(nic['rate_bps'])}{fault})"
 
 
 def _ocs_line(ocs: Json) -> str:

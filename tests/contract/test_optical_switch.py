@@ -16,7 +16,7 @@ from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChang
 from moefabric.controller.southbound.ocs.remote_ocs import RemoteOcs, device_address, make_driver
 from moefabric.controller.southbound.ocs.scpi import Scpi, ScpiDriver
 from moefabric.core.circuits import CircuitSet, Transition
-from moefabric.core.errors import ControlError, SpecError
+from moefabric.core.errors import ControlError, MisconfiguredError, SpecError
 from moefabric.core.ocs import CrossConnectMode, DeviceProfile, Ocs, OcsControl, SettleTime
 from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.core.protocols import OpticalSwitch
@@ -395,6 +395,56 @@ def test_lost_answer_undoes_nothing_of_another_slice(monkeypatch: pytest.MonkeyP
         with RemoteOcs(shared, region, driver) as ocs:
             ocs.reconfigure(ocs.circuits().transition_to(ours), CrossConnectMode.OVERWRITE)
             assert (ocs.circuits(), neighbour.circuits()) == (ours, theirs)
+
+
+def real(driver: str, address: tuple[str, int]) -> tuple[Fabric, Region, Ocs]:
+    """Return the fabric with a switch at an address, which the fabric doesn't make."""
+    wired_fabric, region, spec = parts(driver)
+    spec = replace(spec, control=replace(spec.control, address=address[0], port=address[1]))
+    region = replace(region, ocs=spec)
+    return replace(wired_fabric, regions=(region,)), region, spec
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_device_of_another_size_is_refused_before_any_command(driver: str) -> None:
+    with ocs_device(driver, PORTS - 2, profile()) as served:
+        wired_fabric, region, spec = real(driver, served.address)
+        with RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs:
+            for command in (ocs.circuits, lambda: ocs.reconfigure(NOTHING.transition_to(A))):
+                with pytest.raises(
+                    MisconfiguredError,
+                    match=r"^ocs0: the device has 12 inputs and 12 outputs, not 14: "
+                    r"set ocs.ports: 12$",
+                ):
+                    command()
+        assert served.cross_connects() == ()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_device_of_the_right_size_is_used(driver: str, caplog: pytest.LogCaptureFixture) -> None:
+    with ocs_device(driver, PORTS, profile()) as served:
+        wired_fabric, region, spec = real(driver, served.address)
+        with RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs:
+            ocs.reconfigure(ocs.circuits().transition_to(A))
+            assert ocs.circuits() == A
+    assert "ocs.ports isn't checked" not in caplog.text
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_device_that_answers_after_a_lost_connection_is_measured_again(driver: str) -> None:
+    with ExitStack() as undo:
+        with ocs_device(driver, PORTS, profile()) as served:
+            address = served.address
+            wired_fabric, region, spec = real(driver, address)
+            ocs = undo.enter_context(
+                RemoteOcs(wired_fabric, region, make_driver(spec, address, 5.0))
+            )
+            assert ocs.circuits() == NOTHING
+        with (
+            ocs_device(driver, PORTS - 2, profile(), address=address),
+            pytest.raises(MisconfiguredError, match="the device has 12 inputs"),
+        ):
+            ocs.circuits()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -148,6 +148,24 @@ def test_pulled_fibre_leaves_its_pair_on_the_eps_until_it_is_back(lab: Lab) -> N
     wait_lit(lab, A, B)
 
 
+def test_light_of_others_stays_only_if_the_controller_has_none_of_its_own(lab: Lab) -> None:
+    """As `docs/device-commands.md` says."""
+    lab.light(A, B)
+    wait_lit(lab, A, B)
+    known, before = len(losses(lab)), command(lab, ":oxc:swit:conn:stat?")
+    theirs = "(@1,8),(@20,13)"  # s0/o0 and s2/o1, of three NICs each
+    command(lab, f":oxc:swit:conn:only {theirs}")
+    Deadline.after(20).wait_for(lambda: len(losses(lab)) >= known + 2, "the loss of light")
+    wait_lit(lab, A, B)
+    assert command(lab, ":oxc:swit:conn:stat?") == before
+    lab.dark()
+    command(lab, f":oxc:swit:conn:only {theirs}")
+    time.sleep(2)  # nothing happens, of which no event tells: several checks of light
+    assert command(lab, ":oxc:swit:conn:stat?") == f"{theirs};1"
+    lab.dark()
+    assert command(lab, ":oxc:swit:conn:stat?") == "(@),(@);1"
+
+
 @pytest.mark.parametrize("verify", ["light", "read-back"])
 def test_light_stays_away_where_the_fabric_says_so_and_check_names_it(
     machine: None, verify: str

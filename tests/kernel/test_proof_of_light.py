@@ -1,15 +1,21 @@
 """A fabric whose OCS shows circuits without light: no traffic uses them."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from moefabric.runtime.failure_log import read_failure_log
+from moefabric.runtime.run_directory import RunDirectory
+from moefabric.runtime.waiting import Deadline
 from moefabric.ui.cli.main import main
+from tests.support.metric_samples import Scrape
 from tests.support.namespaces import own_machine
 
 FABRIC = """
@@ -65,7 +71,9 @@ def inspected(*words: str) -> str:
 
 
 def light(*circuits: str) -> tuple[list[str], list[str]]:
-    reply = json.loads(run_ok("light", *circuits, "--json"))
+    result = run("light", *circuits, "--json")
+    reply = json.loads(result.stdout)
+    assert result.exit_code == bool(reply["dark"]), "scripts tell dark circuits by the status"
     return reply["circuits_after"], reply["dark"]
 
 
@@ -99,3 +107,60 @@ def test_refusal_leaves_circuits_and_rules() -> None:
     assert f"traffic is on {A}, all else on the EPS" in result.stderr
     run_ok("fault", "ocs", "--clear")
     assert light(B) == ([B], [])
+
+
+@pytest.mark.usefixtures("healthy")
+def test_disabled_port_is_named_as_the_reason() -> None:
+    ocs = json.loads(inspected("--json"))["ocs"][0]["management"]
+
+    def command(line: str) -> None:
+        with socket.create_connection((ocs, 5025), 5) as device:
+            device.sendall(f"{line};*opc?\n".encode())
+            assert device.recv(64).strip() == b"1"
+
+    command(":oxc:swit:port:dis (@1,7)")
+    try:
+        result = run("light", A)
+    finally:
+        command(":oxc:swit:port:enab (@1,7)")
+    reason = "no frame came through, for of ocs0 port 1 is disabled, port 7 is disabled"
+    assert f"dark: {A}: {reason}; its pair is on the EPS" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.usefixtures("healthy")
+def test_ocs_without_power_has_no_light_and_is_the_reason() -> None:
+    assert light(A) == ([A], [])
+    run_ok("fault", "ocs", "down")
+    assert "no power: no port has light; `moefabric fault ocs --clear --ocs ocs0`" in run_ok("ocs")
+    shown = json.loads(run_ok("ocs", "--json"))
+    states = {(port["state"], port["partner"], port["power_dbm"]) for port in shown["ports"]}
+    assert (shown["power"], states) == (False, {("failed", None, None)})
+    scrape = Scrape(run_ok("metrics", "proof", "--once"))
+    assert scrape.value("ocs_cross_connects", ocs="ocs0") == 0
+    assert scrape.value("ocs_faults", ocs="ocs0") == 1
+
+    def is_detected() -> bool:
+        events = read_failure_log(RunDirectory.of_fabric("proof"))
+        return ("detected", "ocs") in {(event.phase, event.kind) for event in events}
+
+    Deadline.after(20).wait_for(is_detected, "the detection")
+    result = run("light", C)
+    assert f"dark: {C}: ocs ocs0 has failed; its pair is on the EPS" in result.stdout
+    assert result.exit_code == 1
+
+
+@pytest.mark.usefixtures("healthy")
+def test_stopped_controller_is_named_at_once_with_the_remedy() -> None:
+    run_ok("fault", "controller", "r0", "--stop")
+    try:
+        for words in (["light", A], ["light", "--none"]):
+            started_s = time.monotonic()
+            stopped = "the controller of r0 is stopped: `moefabric fault controller r0 --continue`"
+            assert stopped in run(*words).stderr
+            assert time.monotonic() - started_s < 20, "a request would wait for a minute"
+        assert "controller r0" in run_ok("fault", "list")
+    finally:
+        run_ok("fault", "controller", "r0", "--continue")
+    assert "controller" not in run_ok("fault", "list")
+    assert light(A) == ([A], [])

@@ -4,16 +4,20 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moefabric import EmulatedFabric, FabricError, Lab, SpecError, load_fabric
 from moefabric.core.errors import ControlError
+from moefabric.core.ocs import DeviceProfile
 from moefabric.emulator.linux.marked_processes import marked_pids
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline
+from tests.support.ocs_device import ocs_device
 from tests.support.paths import EXAMPLES, REPOSITORY
 
 pytestmark = [pytest.mark.usefixtures("own_machine")]
@@ -148,6 +152,9 @@ def test_lab_of_a_running_fabric_leaves_it_up(lab: Lab) -> None:
     assert program.returncode == -signal.SIGKILL
     again = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE).up()
     assert again.was_up
+    elsewhere = EmulatedFabric.load(EXAMPLES / "fabric.yaml", fabric="api", scale=SCALE)
+    with pytest.raises(FabricError, match="api runs on this machine, not on a cluster: `moefabric"):
+        elsewhere.up(cluster="192.0.2.1:6379")
     assert next(event["kind"] for event in lab.events())
 
 
@@ -173,6 +180,60 @@ def test_up_says_soon_which_ocs_is_silent_and_keeps_the_logs(
     assert "Connection refused" in (logs / "controller-r0.jsonl").read_text()
     assert not run_root().joinpath("absent").exists()
     assert marked_pids("absent") == []
+
+
+@pytest.mark.parametrize(
+    ("driver", "control", "reason"),
+    [
+        ("scpi", {}, "ocs0: the device has 8 inputs and 8 outputs, not 2: set ocs.ports: 8"),
+        (
+            "tl1",
+            {"ports": 8, "user": "root", "password_env": "OCS_PASSWORD"},
+            "ocs0: no login as root: DENY .*: set ocs.user and ocs.password_env",
+        ),
+    ],
+)
+def test_up_ends_at_once_if_the_ocs_is_another_one_or_refuses_the_login(
+    driver: str, control: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCS_PASSWORD", "guess")
+    with ocs_device(driver, 8, DeviceProfile()) as device:
+        place = {"driver": driver, "address": device.address[0], "port": device.address[1]}
+        other = EmulatedFabric(
+            fabric="other",
+            gpus_per_server=1,
+            nic_rate="100Gb/s",
+            nics={"optical": 1, "electrical": 1},
+            regions=[{"servers": 2, "ocs": {"settle": "25ms", **place, **control}}],
+            scale={"bytes": 20000},
+        )
+        started_s = time.monotonic()
+        with pytest.raises(ControlError, match=f"^{reason}; its logs are in"):
+            other.up()
+        assert time.monotonic() - started_s < 60, "it waits four minutes for a silent device"
+        assert device.cross_connects() == ()
+    assert marked_pids("other") == []
+
+
+def test_real_ocs_is_commanded_and_none_is_emulated_in_its_place(tmp_path: Path) -> None:
+    with ocs_device("scpi", 8, DeviceProfile()) as device:
+        place = {"driver": "scpi", "address": device.address[0], "port": device.address[1]}
+        real = EmulatedFabric(
+            fabric="real",
+            gpus_per_server=1,
+            nic_rate="100Gb/s",
+            nics={"optical": 1, "electrical": 1},
+            regions=[{"servers": 2, "ocs": {"ports": 8, "verify": "read-back", **place}}],
+            scale={"bytes": 20000},
+        )
+        with real.up() as lab:
+            assert lab.light("s0~s1").circuits_after == ["s0/o0~s1/o0"]
+            assert device.cross_connects() == ((1, 10), (2, 9))
+            names = {process["name"] for process in lab.inspect()["processes"]}
+            assert names.isdisjoint({"ocs0"})
+            assert (list(lab.events()), lab.faults()) == ([], [])
+            with lab.capture("s0/o0", tmp_path / "real.pcap"):
+                lab.exec("s0", f"ping -c 1 -W 1 {lab.address('s1')}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

@@ -12,8 +12,14 @@ from math import inf
 from random import sample
 from typing import Final, Self
 
-from moefabric.controller.http_client import Dial, NoResponseError, ResponseTimeoutError, reason
-from moefabric.core.errors import ControlError
+from moefabric.controller.http_client import (
+    Dial,
+    NoResponseError,
+    ResponseTimeoutError,
+    no_response,
+    reason,
+)
+from moefabric.core.errors import ControlError, MisconfiguredError
 from moefabric.core.ocs_dialect import DriverSettings
 from moefabric.runtime.waiting import Deadline
 
@@ -23,8 +29,11 @@ _RESERVED_PORTS: Final = range(666, 1024)
 _RESERVED_ATTEMPTS: Final = 8
 
 
-class LoginRefusedError(ControlError):
+class LoginRefusedError(MisconfiguredError):
     """The device refuses the account. Frequent attempts may lock it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}: set ocs.user and ocs.password_env")
 
 
 def from_reserved_port(dial: Callable[..., socket.socket]) -> Dial:
@@ -79,7 +88,8 @@ class RetryDelays:
 class DeviceConnection:
     """Sends bytes to a device and reads its answers.
 
-    Every failure is a NoResponseError that names the device.
+    Every failure is a NoResponseError that names the device, or a MisconfiguredError if there is no
+    such host.
 
     Attributes:
         name: The device's name in errors.
@@ -99,6 +109,11 @@ class DeviceConnection:
         return cls(settings.ocs.name, settings.address, settings.timeout_s, settings.dial)
 
     @property
+    def place(self) -> str:
+        """The device's name and address, for errors."""
+        return f"{self.name} at {self.address[0]}:{self.address[1]}"
+
+    @property
     def is_open(self) -> bool:
         """True if the connection is open; a hang-up of the peer shows at the next send or read."""
         return self._socket is not None
@@ -112,7 +127,8 @@ class DeviceConnection:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
         except OSError as error:
-            raise self._closed(reason(error)) from error
+            self.close()
+            raise no_response(self.place, error) from error
 
     def keep_alive(self, seconds: int) -> None:
         """Probe an idle peer after some seconds, at this interval, as many times (tcp(7))."""
@@ -162,7 +178,7 @@ class DeviceConnection:
 
     def _closed(self, why: str) -> NoResponseError:
         self.close()
-        return NoResponseError(f"{self.name} at {self.address[0]}:{self.address[1]}: {why}")
+        return NoResponseError(f"{self.place}: {why}")
 
     def close(self) -> None:
         """Close the connection and drop unread bytes, so that no late answer counts as the next."""

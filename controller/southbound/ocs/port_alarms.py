@@ -85,8 +85,7 @@ def port_states(
             read = session.read_until(MESSAGE_END, "alarms", Deadline.after(inf))
             message = read.decode("ascii", "replace").replace("\r", "")
             if _LOGIN_DENIED.search(message):
-                remedy = "set ocs.user and ocs.password_env"
-                raise LoginRefusedError(f"alarms: the device refuses the login as {user}: {remedy}")
+                raise LoginRefusedError(f"alarms: the device refuses the login as {user}")
             if _DENIED.search(message):
                 raise ControlError(f"alarms: {' '.join(message.split())}")
             states = nic_states(fabric, region, parse_alarms(message))

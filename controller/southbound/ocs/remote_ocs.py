@@ -25,7 +25,7 @@ from moefabric.controller.southbound.ocs.cross_connects import (
 from moefabric.core import circuits
 from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.closing import Closing
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, MisconfiguredError
 from moefabric.core.ocs import CrossConnectMode, Ocs, OcsControl
 from moefabric.core.ocs_dialect import DriverSettings, OcsDriverFactory
 from moefabric.core.topology import Fabric, Region
@@ -78,6 +78,14 @@ class PipeliningDriver(DeviceDriver, Protocol):
         """
 
 
+@runtime_checkable
+class SizedDriver(DeviceDriver, Protocol):
+    """A driver that can ask for the size of the device."""
+
+    def size(self) -> tuple[int, int] | None:
+        """Return the number of inputs and of outputs; None if the device doesn't tell."""
+
+
 def requested_change(fabric: Fabric, region: Region, transition: Transition) -> RequestedChange:
     """Return a transition as cross-connects of a region's OCS."""
     parts = (transition.teardown, transition.kept, transition.setup)
@@ -101,6 +109,9 @@ class RemoteOcs(Closing):
         first, n = region.ocs.first_port, region.ocs.ports
         inputs = range(first, first + len(region.servers) * fabric.optical)
         self._own_ports = frozenset(inputs) | {n + port for port in inputs}
+        self._ports, is_real = n, region.ocs.control.address is not None
+        self._sized = driver if is_real and isinstance(driver, SizedDriver) else None
+        self._is_checked = False
 
     def close(self) -> None:
         """Close the connection; circuits stay lit."""
@@ -158,15 +169,39 @@ class RemoteOcs(Closing):
         """Read the cross-connects of own ports; others may change at any time.
 
         Reconnect once, because a restarted device has hung up.
+
+        Raises:
+            MisconfiguredError: If the device has not as many ports as its region's `ocs.ports`.
         """
         try:
-            every = self._driver.cross_connects()
+            every = self._read_once()
         except ResponseTimeoutError:
             raise
         except NoResponseError as error:
             log.info("reading again: %s", error)
-            every = self._driver.cross_connects()
+            every = self._read_once()
         return tuple([pair for pair in every if not self._own_ports.isdisjoint(pair)])
+
+    def _read_once(self) -> tuple[CrossConnect, ...]:
+        if self._sized and not self._is_checked:
+            self._check_size(self._sized.size())
+            self._is_checked = True
+        try:
+            return self._driver.cross_connects()
+        except NoResponseError:  # whatever answers next may be another device
+            self._is_checked = False
+            raise
+
+    def _check_size(self, size: tuple[int, int] | None) -> None:
+        """Refuse a device on which outputs have other numbers than the region's file implies."""
+        if size is None:
+            log.warning("%s doesn't tell its size: ocs.ports isn't checked", self.name)
+            return
+        inputs, outputs = size
+        if inputs != self._ports or outputs < self._ports:
+            remedy = f"set ocs.ports: {inputs}" if inputs <= outputs else "it can't be used"
+            has = f"the device has {inputs} inputs and {outputs} outputs"
+            raise MisconfiguredError(f"{self.name}: {has}, not {self._ports}: {remedy}")
 
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""
@@ -177,6 +212,7 @@ class RemoteOcs(Closing):
             try:
                 refusal = self._driver.apply(change)
             except NoResponseError as error:
+                self._is_checked = False
                 if not attempts_left:
                     raise
                 log.warning("reading back: %s", error)

@@ -7,6 +7,7 @@ light has settled, so the driver waits for the device's known settling time afte
 import base64
 import json
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from moefabric.core.ocs_dialect import DriverSettings
 
 _ALL: Final = "/api/data/optical-switch:cross-connects"
 _PAIR: Final = "/api/data/cross-connects/pair"
+_PORTS: Final = "/api/data/port-config", "/api/data/ports"
+"""Lists of all ports: since revision 2017-08-04 of the YANG module, and before."""
 _MEDIA_TYPE: Final = "application/yang-data+json"
 
 
@@ -45,18 +48,34 @@ class RestconfDriver:
 
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return the list of pairs; raise ControlError for a malformed answer."""
-        status, body = self._http.exchange("GET", _ALL)
+        status, body = self._get(_ALL)
         if status == HTTPStatus.NOT_FOUND:  # a device without pairs may have no list
             return ()
         if status >= HTTPStatus.BAD_REQUEST:
-            kind = LoginRefusedError if status == HTTPStatus.UNAUTHORIZED else ControlError
-            raise kind(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
+            raise ControlError(f"{self.name}: GET {_ALL}: {_error_text(status, body)}")
         try:
             return parse_pairs(json.loads(body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ControlError(
                 f"{self.name}: GET {_ALL} says {body[:80]!r}, which lists no pairs"
             ) from error
+
+    def size(self) -> tuple[int, int] | None:
+        """Return inputs and outputs, each half of the listed ports; None if none are listed."""
+        for path in _PORTS:
+            status, body = self._get(path)
+            with suppress(ValueError, LookupError, TypeError, AttributeError):
+                [container] = json.loads(body).values()
+                if status < HTTPStatus.BAD_REQUEST and (count := len(container["port"])):
+                    return count // 2, count - count // 2
+        return None
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body; raise LoginRefusedError if the account is refused."""
+        status, body = self._http.exchange("GET", path)
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise LoginRefusedError(f"{self.name}: GET {path}: {_error_text(status, body)}")
+        return status, body
 
     def apply(self, change: CrossConnectChange) -> str | None:
         """Remove pairs by a DELETE each, add all others by one PATCH; return the first error."""

@@ -17,9 +17,11 @@ from moefabric.runtime.waiting import Deadline
 _STATE: Final = ":oxc:swit:conn:stat?"
 _OPERATION_COMPLETE: Final = "*opc?"
 _STATE_WHEN_COMPLETE: Final = f"{_OPERATION_COMPLETE};*wai;{_STATE}"
+_SIZE: Final = ":oxc:swit:size?"
 _CLEAR_ERRORS: Final = b"*cls\n"
 _ADD, _SUB, _ERROR = ":oxc:swit:conn:add", ":oxc:swit:conn:sub", ":syst:err?"
 _LISTS = re.compile(r"\(@([\d, ]*)\)\s*,\s*\(@([\d, ]*)\)")
+_TWO_NUMBERS = re.compile(r"(\d+)\s*,\s*(\d+)\s*;")
 _NO_ERROR = re.compile(r"\+?0\s*,")
 _END = re.compile(rb"\n")
 
@@ -58,6 +60,14 @@ class ScpiDriver:
     def cross_connects(self) -> tuple[CrossConnect, ...]:
         """Return the cross-connects of `conn:stat?`; raise ControlError for a malformed answer."""
         return self._parsed(self._query(_STATE))
+
+    def size(self) -> tuple[int, int] | None:
+        """Return inputs and outputs by `size?`; None if the device doesn't know the query."""
+        answer = self._query(f"{_SIZE};{_ERROR}")  # else no answer tells that it is unknown
+        match = _TWO_NUMBERS.match(answer)
+        if match is None:
+            self._connection.send(_CLEAR_ERRORS)
+        return (int(match[1]), int(match[2])) if match else None
 
     def _parsed(self, answer: str) -> tuple[CrossConnect, ...]:
         try:

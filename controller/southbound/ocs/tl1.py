@@ -28,6 +28,7 @@ _UNSAFE: Final = re.compile(r"[^!-~]|[;:,&\"<>]")
 """Characters that TL1 can't carry in a parameter, or that would end it."""
 _RESPONSE = re.compile(r"^M +(\S+) +(COMPLD|DENY|PRTL|DELAY|RTRV)\s*$", re.MULTILINE)
 _ACKNOWLEDGEMENT = re.compile(r"^(IP|PF|OK) +(\S+)", re.MULTILINE)
+_SIZE = re.compile(r"SYSTEM:SIZE=(\d+)x(\d+)", re.IGNORECASE)
 _PATCH = re.compile(r'"(\d+),(\d+)"')
 _ACCEPTED: Final = frozenset({"IP", "PF", "OK", "DELAY"})
 """Codes of accepted commands: in progress, printout follows, all right, delayed (GR-831)."""
@@ -104,6 +105,13 @@ class Tl1Driver:
             raise NoResponseError(f"{self.name}: RTRV-PATCH: {response}")
         return tuple(sorted((int(p), int(q)) for p, q in _PATCH.findall(text + response.text)))
 
+    def size(self) -> tuple[int, int] | None:
+        """Return inputs and outputs by `RTRV-EQPT`; None if the device denies it."""
+        tag = self._command("RTRV-EQPT::SYSTEM", "::PARAMETER=SIZE")
+        deadline = Deadline.after(self._connection.timeout_s)
+        match = _SIZE.search(self._response(tag, "RTRV-EQPT", deadline).text)
+        return (int(match[1]), int(match[2])) if match else None
+
     def apply(self, change: CrossConnectChange) -> str | None:
         """Send `DLT-PATCH`, then `ENT-PATCH`; return the errors if either is denied.
 
@@ -132,7 +140,7 @@ class Tl1Driver:
         if errors:
             raise ControlError(f"{self.name}: {'; '.join(errors)}")
 
-    def _command(self, command: str) -> str:
+    def _command(self, command: str, parameters: str = "") -> str:
         """Send a command such as `ENT-PATCH::1,9`, after a login if needed; return its tag."""
         if not self._connection.is_open:
             self.close()
@@ -143,7 +151,7 @@ class Tl1Driver:
             if response.code != _COMPLETED:
                 self.close()
                 raise LoginRefusedError(f"{self.name}: no login as {user}: {response}")
-        return self._send(command)
+        return self._send(command, parameters)
 
     def _send(self, command: str, parameters: str = "") -> str:
         tag = next(self._tags)

@@ -79,7 +79,7 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     name, value = _member(request)
     prefix, _, plain = name.rpartition(":")
     if not part.is_named(plain) or prefix not in ("", part.module):
-        raise RestconfError("unknown-element", f"{name[:64]} is not {part.name}")
+        raise RestconfError("unknown-element", f"the body is {name[:64]}, not {part.name}")
     content = schema.validate(part, value)
     if target.last.key is None:
         return content

@@ -109,7 +109,8 @@ class Service:
             target = tree.parse_target(inside.removeprefix("/data"))
             is_writable = target.steps and target.is_config
             return WRITABLE if is_writable else READABLE, partial(self._data, target)
-        raise ProtocolError("invalid-value", f"there is nothing at {request.path[:64]}", 404)
+        nothing = f"there is nothing at {request.path[:64]}; see {self.options.root}"
+        raise ProtocolError("invalid-value", nothing, 404)
 
     def _host_meta(self) -> Response:
         xrd = "http://docs.oasis-open.org/ns/xri/xrd-1.0"

@@ -139,7 +139,8 @@ def _number(
 ) -> float:
     if re.fullmatch(pattern, value) and low <= convert(value) <= high:
         return convert(value)
-    raise DeniedError("IPNV", "Parameter not valid")
+    bounds = f"a number from {low:g} to {high:g} is needed"
+    raise DeniedError("IPNV", f"Parameter not valid: {value[:20]}: {bounds}")
 
 
 def _port(text: str, valid: range) -> int:

@@ -14,7 +14,7 @@ from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.report.formatting import aligned
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
-from moefabric.ui.cli.command import cli_command, json_option, name_option, part_argument
+from moefabric.ui.cli.command import cli_command, is_typed, json_option, name_option, part_argument
 from moefabric.ui.cli.options import (
     environment_option,
     placement_options,
@@ -126,7 +126,11 @@ def _age(seconds: float) -> str:
 @json_option
 @name_option
 def inspect(as_json: Path | None, name: str | None) -> None:
-    """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes."""
+    """Show a running fabric: servers, NICs, switches, circuits, rules, counters, processes.
+
+    `s0/o0->ocs0:1/13(100Gb/s)` is a NIC with input and output at its OCS, `s0/e0->leaf0:1` one with
+    its port at a leaf; `datapath` is a switch's id in OpenFlow. Counters are in the JSON only.
+    """
     from moefabric.api.fabric_view import inspection_lines
 
     inspection = running_lab(name).inspect()
@@ -196,7 +200,10 @@ def exec_(
 )
 @name_option
 @json_option
+@click.pass_context
 def light(
+    context: click.Context,
+    /,
     circuits: tuple[str, ...],
     demand: Path | None,
     name: str | None,
@@ -207,7 +214,8 @@ def light(
 ) -> None:
     """Set the circuits of a region to CIRCUITs such as s0/o0~s1/o0, or to those for a demand.
 
-    s0~s1 takes free NICs of these servers. All other circuits of the region are removed.
+    s0~s1 takes free NICs of these servers. All other circuits of the region are removed. The exit
+    status is 1 if a circuit stays dark.
     """
     match bool(circuits) + (demand is not None) + is_none:
         case 0:
@@ -215,6 +223,8 @@ def light(
             raise click.UsageError(f"give circuits such as s0/o0~s1/o0, {ways}")
         case 2 | 3:
             raise click.UsageError("give either circuits, --demand or --none")
+    if demand is None and is_typed(context, "policy"):
+        raise click.UsageError("--policy chooses circuits for a --demand: give one")
     from moefabric.config.demand_file import read_demand
 
     lab = running_lab(name)
@@ -229,12 +239,14 @@ def light(
     print_result(change.to_json(), _change_lines(change), as_json=as_json)
     if change.policy_fault:
         raise ControlError(change.policy_fault)
+    context.exit(bool(change.dark))
 
 
 def _change_lines(change: "LightChange") -> Iterator[str]:
     yield f"lit: {' '.join(change.circuits_after) or 'no circuits'}"
-    if change.dark:
-        yield f"dark: {' '.join(change.dark)}: no frame came through; removed, on the EPS"
+    for name in change.dark:
+        why = change.dark_why.get(name, "no frame came through")
+        yield f"dark: {name}: {why}; its pair is on the EPS"
     total_ms, settle_ms = change.phases.total_s * 1e3, change.phases.settle_s * 1e3
     yield f"{total_ms:.1f} ms, of which {settle_ms:.1f} ms settling"
 
@@ -259,7 +271,11 @@ def ocs(ocs_name: str, all_ports: bool, name: str | None, as_json: Path | None) 
     identity = reply["identity"]
     device = " ".join(identity[key] for key in ("vendor", "model", "serial", "firmware"))
     lines = [f"{ocs_name}  {device}, {reply['startup']}"]
-    lines += ocs_port_lines(reply["ports"], fabric, region, all_ports=all_ports)
+    if reply["power"]:
+        lines += ocs_port_lines(reply["ports"], fabric, region, all_ports=all_ports)
+    else:
+        remedy = f"`moefabric fault ocs --clear --ocs {ocs_name}`"
+        lines.append(f"  no power: no port has light; {remedy}")
     print_result(reply, lines, as_json=as_json)
 
 

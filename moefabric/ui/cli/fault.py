@@ -7,8 +7,9 @@ from typing import Any, Final
 import click
 
 from moefabric.api.commands import print_result
-from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, usage_fault
+from moefabric.api.ocs_failures import LOSS_DB, OCS_FAULTS, number, region_of_ocs, usage_fault
 from moefabric.core.failure_kinds import INJECTABLE, FailureKind
+from moefabric.core.topology import Fabric, Region, nic_at
 from moefabric.results.parts import Json
 from moefabric.ui.cli.command import cli_group, json_option, name_option, part_argument
 from moefabric.ui.cli.options import ocs_option, running_lab
@@ -118,16 +119,16 @@ def gpu(gpus: tuple[str, ...], clear: bool, name: str | None) -> None:
     examples=["moefabric fault controller r0 --kill", "moefabric fault controller eps --stop"],
 )
 @part_argument("region")
-@click.option(
-    "--kill", "action", flag_value="killed", help="Kill its process, which is started again."
-)
-@click.option("--stop", "action", flag_value="stopped", help="Suspend its process.")
-@click.option("--continue", "action", flag_value="continued", help="Resume its process.")
+@click.option("--kill", is_flag=True, help="Kill its process, which is started again.")
+@click.option("--stop", is_flag=True, help="Suspend its process.")
+@click.option("--continue", "continue_", is_flag=True, help="Resume its process.")
 @name_option
-def controller(region: str, action: str | None, name: str | None) -> None:
+def controller(region: str, name: str | None, **actions: bool) -> None:
     """Kill or suspend the controller of REGION: r0, or eps for the EPS controller."""
-    if action is None:
-        raise click.UsageError("give --kill, --stop or --continue")
+    chosen = [action for action, is_given in actions.items() if is_given]
+    if len(chosen) != 1:
+        raise click.UsageError(f"give {'one of ' * bool(chosen)}--kill, --stop or --continue")
+    action = {"kill": "killed", "stop": "stopped", "continue_": "continued"}[chosen[0]]
     lab = running_lab(name)
     hit: Sequence[str] = ()
     if action == "continued":
@@ -185,12 +186,18 @@ def ocs(
         reply = lab.ocs_fault(kind, *arguments, ocs=ocs_name, **effect)
     else:
         reply = lab.ocs_clear(None if clear == _ALL else number(clear, "--clear"), ocs=ocs_name)
-    lines = [f"{ocs_name}: no power"] * (not reply["power"]) + [*map(_fault_line, reply["faults"])]
+    region = region_of_ocs(lab.fabric, ocs_name)
+    lines = [f"{ocs_name}: no power"] * (not reply["power"])
+    lines += [fault_line(entry, lab.fabric, region) for entry in reply["faults"]]
     print_result(reply, lines or [f"{ocs_name}: no faults"], as_json=as_json)
 
 
-def _fault_line(entry: dict[str, Any]) -> str:
+def fault_line(entry: dict[str, Any], fabric: Fabric, region: Region) -> str:
+    """Return a fault of a region's OCS as a line, with the NICs at its ports."""
     ports = ",".join(map(str, entry["ports"]))
+    found = (nic_at(fabric, region, port) for port in entry["ports"])
+    if nics := ", ".join(dict.fromkeys(str(nic) for nic in found if nic)):
+        ports += f" ({nics} at {fabric.ocses[region].name})"
     value = f"{entry['value']:g}" if entry["value"] else ""
     times = f"{entry['times']} times more" if entry["times"] is not None else ""
     return " ".join(filter(None, [f"{entry['number']}:", entry["kind"], ports, value, times]))

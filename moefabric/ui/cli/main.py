@@ -215,5 +215,9 @@ def main(context: click.Context) -> None:
     JSON, `--json=FILE` writes it.
     """
     from moefabric.config.plugins import modules_in_files
+    from moefabric.runtime.structured_log import LEVEL_VARIABLE, LEVELS
 
+    level = os.environ.get(LEVEL_VARIABLE)
+    if level and level.lower() not in LEVELS:
+        raise click.UsageError(f"{LEVEL_VARIABLE}: {level!r} is not one of {', '.join(LEVELS)}")
     context.with_resource(modules_in_files(installed_only=True))

@@ -11,9 +11,10 @@ import click
 from moefabric.api.commands import FILE, STANDARD_OUTPUT, check_writable
 from moefabric.api.running_fabrics import check_up, not_up, running_fabric, running_fabrics
 from moefabric.core.errors import FabricError, MoefabricError
+from moefabric.runtime.atomic_file import output_error
 from moefabric.runtime.run_directory import RunDirectory
 from moefabric.runtime.structured_log import LEVELS
-from moefabric.ui.cli.command import cli_command, json_option, name_option
+from moefabric.ui.cli.command import cli_command, is_typed, json_option, name_option
 from moefabric.ui.cli.options import listen_option, running_lab
 
 
@@ -55,19 +56,22 @@ def logs(
         source.check_ids(fields)
     is_shown = line_filter(process, level, fields)
     lines = filter(is_shown, source.follow() if follow else source.new_lines())
-    _print_lines((line.text() if as_json is None else line.to_json() for line in lines), as_json)
+    print_lines((line.text() if as_json is None else line.to_json() for line in lines), as_json)
 
 
-def _print_lines(lines: Iterable[str], file: Path | None) -> None:
+def print_lines(lines: Iterable[str], file: Path | None) -> None:
     """Print lines as they come, or write them to a file."""
     if file is None or file == STANDARD_OUTPUT:
         for line in lines:
             click.echo(line)
         return
     check_writable(file)
-    with file.open("w") as written:
-        for line in lines:
-            print(line, file=written, flush=True)
+    try:
+        with file.open("w") as written:
+            for line in lines:
+                print(line, file=written, flush=True)
+    except OSError as error:
+        raise output_error(file, error) from error
 
 
 @cli_command("moefabric events --follow", "moefabric events lab --json")
@@ -87,7 +91,7 @@ def events(follow: bool, as_json: Path | None, name: str | None) -> None:
         event_line(event, lab.fabric) if as_json is None else json.dumps(event)
         for event in fabric_events(lab, follow=follow)
     )
-    _print_lines(lines, as_json)
+    print_lines(lines, as_json)
 
 
 @cli_command("moefabric metrics", "moefabric metrics lab --once")
@@ -157,7 +161,10 @@ def top(name: str | None, *, once: bool) -> None:
 @listen_option("127.0.0.1:8899")
 @click.option("--results", type=FILE, default=Path("out"), help="Folder of saved results to show.")
 @name_option
-def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
+@click.pass_context
+def dashboard(
+    context: click.Context, /, name: str | None, listen: tuple[str, int], results: Path
+) -> None:
     """Serve a web page of running fabrics and saved results until Ctrl-C.
 
     The page shows all running fabrics, or only the fabric NAME. The printed link contains the token
@@ -170,6 +177,8 @@ def dashboard(name: str | None, listen: tuple[str, int], results: Path) -> None:
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
     from moefabric.ui.metrics.collector import FabricCollector
 
+    if is_typed(context, "results") and not results.is_dir():
+        raise click.UsageError(f"--results: there is no folder {results}: name that of results")
     if name is not None:
         check_up(name)
     with listening_socket(*listen) as listener:

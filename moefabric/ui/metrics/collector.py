@@ -83,7 +83,8 @@ def _add_fabric(families: dict[str, Metric], lab: Lab) -> None:
 
 
 def _ocs_samples(lab: Lab, _reader: FabricReader) -> parts.Samples:
-    for ocs in lab.fabric.ocses.values():
+    emulated = (ocs for ocs in lab.fabric.ocses.values() if ocs.control.address is None)
+    for ocs in emulated:
         yield from parts.ocs_samples(ocs.name, lab.ocs(ocs.name))
 
 

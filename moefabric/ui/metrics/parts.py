@@ -29,7 +29,7 @@ TEXTS: Final = {
     "ocs_output_bytes_total": "Bytes at the output of the OCS that a NIC is connected to.",
     "ocs_ports": "Ports by their optical state.",
     "ocs_cross_connects": "Cross-connects, lit or settling.",
-    "ocs_faults": "Injected faults of an OCS.",
+    "ocs_faults": "Injected faults of an OCS, with that of its power.",
     "ocs_changes_total": "Commands that changed cross-connects.",
     "ocs_refusals_total": "Commands that an OCS refused.",
     "ocs_dark_seconds_total": "Time from change to light, summed over cross-connects.",
@@ -116,7 +116,7 @@ def ocs_samples(name: str, status: Mapping[str, Any]) -> Samples:
         yield labels | {"state": state}, {"ocs_ports": sum(p["state"] == state for p in ports)}
     counts = {
         "ocs_cross_connects": sum(port["partner"] is not None for port in ports) // 2,
-        "ocs_faults": len(status["faults"]),
+        "ocs_faults": len(status["faults"]) + (not status["power"]),
         "ocs_changes_total": status["changes"],
         "ocs_refusals_total": status["refusals"],
         "ocs_dark_seconds_total": status["dark_s"],

@@ -148,6 +148,9 @@ def shared_fabric(
     request: pytest.FixtureRequest, _moefabric_shared_fabric: _SharedFabric
 ) -> "Iterator[FabricUnderTest]":
     """Yield the fabric that all tests share, without circuits, failures or programs."""
+    names = request.fixturenames
+    if "fabric" not in names and any(m.name == "fabric" for m in request.node.own_markers):
+        pytest.fail("shared_fabric has no marker `fabric`: use the fixture fabric", pytrace=False)
     shared = _moefabric_shared_fabric
     if shared.lab is None:
         shared.lab = shared.enter_context(_running(request, _described_fabric(request, None)))

@@ -63,9 +63,11 @@ def test_places_are_interfaces_of_one_namespace(place: str, points: list[tuple[s
 
 
 @pytest.mark.parametrize("place", ["s9", "s0/o0~s9/o0", "s0/o0~s1/o0~s2/o0", "", "leaf9"])
-def test_unknown_place_is_refused_with_the_nics(place: str) -> None:
-    with pytest.raises(FabricError, match="has no such place; it has the NICs s0/o0"):
+def test_unknown_place_is_refused_with_the_places(place: str) -> None:
+    with pytest.raises(FabricError, match="has no such place; it has the NICs s0/o0") as refused:
         capture_points(WIRING, place)
+    others = "; the servers s0, s1, s2; the OCSes ocs0; the switches leaf0; management"
+    assert str(refused.value).endswith(others)
 
 
 def frame(layer: Any, second: int, comment: str = "") -> bytes:
@@ -103,6 +105,23 @@ def test_summary_counts_pairs_light_and_commands(tmp_path: Path) -> None:
         "OpenFlow BARRIER_REQUEST": 1,
     }
     assert "  s0 -> s1  2,000 bytes  4kb/s  1 flow" in list(summary.lines())
+
+
+def test_summary_takes_no_data_of_programs_for_control_messages(tmp_path: Path) -> None:
+    s0, s1 = (FABRIC.addressing.addresses(server)[0] for server in ("s0", "s1"))
+    openflow = bytes([4, 14, 0, 8]) + bytes(4)
+    host, switches = WIRING.management.host_address, WIRING.management.switches_address
+    frames = [
+        frame(IP(src=s0, dst=s1) / TCP(sport=52870, dport=5201) / openflow, 0),
+        frame(IP(src=s0, dst=s1) / TCP(sport=52870, dport=6653) / openflow, 1),
+        frame(IP(src=s0, dst=s1) / TCP(sport=52870, dport=5025) / b"*opc?\n", 2),
+        frame(IP(src=host, dst=switches) / TCP(sport=8081, dport=4000) / openflow, 3),
+    ]
+    file = tmp_path / "data.pcap"
+    file.write_bytes(pcapng.section("m") + pcapng.interface("s0/o0", "", 2000) + b"".join(frames))
+    summary = summarize(file, WIRING)
+    assert summary.commands == {}
+    assert summary.flows[("s0", "s1", 52870, 5201)] > 0
 
 
 def test_summary_counts_a_frame_of_both_ends_once_and_proofs_of_light_apart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from moefabric.api.ocs_failures import ocs_request, region_of_ocs
 from moefabric.core.errors import SpecError
 from moefabric.core.ocs import Ocs, OcsControl
 from moefabric.emulator.crossbar.crossbar import Ports
+from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.ocs.cross_connects import RefusedError
 from moefabric.emulator.ocs.device import OcsDevice
 from moefabric.emulator.ocs.device_failures import OcsFailure
@@ -41,6 +42,7 @@ def fault(kind: str, *ports: int, value: float = 0.0, times: int | None = None) 
         pytest.param(["list"], {}, {"do": "list"}, id="list"),
         pytest.param(["reboot"], {}, {"do": "reboot"}, id="reboot"),
         pytest.param(["port", "4", "9"], {}, fault("port", 4, 9), id="ports"),
+        pytest.param(["port", "4", "9", "4"], {}, fault("port", 4, 9), id="a-port-twice"),
         pytest.param(["port", "s1/o0"], {}, fault("port", 3, 9), id="both-fibres-of-a-nic"),
         pytest.param(["stuck", "s1/o0", "1"], {}, fault("stuck", 3, 1), id="the-input-of-a-nic"),
         pytest.param(
@@ -72,7 +74,10 @@ def test_ocs_request_translates_words(
         pytest.param(["delay"], "delay TIME", id="how-late"),
         pytest.param(["loss", "1", "8"], "loss PATH", id="two-words"),
         pytest.param(["list", "me"], "takes no arguments", id="too-much"),
-        pytest.param(["melt"], "'melt' is not one of port, stuck", id="unknown"),
+        pytest.param(
+            ["melt"], "'melt' is not one of port, .*partial-apply, reboot, down$", id="no"
+        ),
+        pytest.param(["rejekt"], "reboot, down; did you mean reject", id="mistyped"),
         pytest.param(["delay", "soon"], "delay: 'soon'", id="no-duration"),
         pytest.param(["delay", "9999min"], "'9999min' is not within 0 to 1440min", id="long"),
         pytest.param(["delay", "-1s"], "'-1s' is not within 0 to 1440min", id="negative"),
@@ -138,6 +143,16 @@ def test_with_accepts_a_fault_that_is_used_up() -> None:
 def test_region_of_ocs_refuses_unknown_name() -> None:
     with pytest.raises(SpecError, match=r"^ocs9 is not one of ocs0$"):
         region_of_ocs(FABRIC, "ocs9")
+
+
+def test_component_that_is_named_twice_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    injected: list[tuple[str, ...]] = []
+    inject = lambda _run_dir, _kind, what: injected.append(what)  # noqa: E731
+    monkeypatch.setattr(hardware_injection, "inject", inject)
+    lab = InMemory()
+    lab.fault("nic", "s0/o0", "s1/o0", "s0/o0")
+    lab.fault("ocs-port", "s0/o0", "s0/o0")
+    assert injected == [("s0/o0", "s1/o0"), ("s0/o0",)]
 
 
 class RealOcs(FailureInjection):

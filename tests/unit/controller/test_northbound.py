@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -17,9 +18,9 @@ from moefabric.controller.recovery.region_recovery import RegionRecovery
 from moefabric.controller.service.controller import Controller
 from moefabric.controller.service.northbound import respond
 from moefabric.controller.southbound.openflow import green
-from moefabric.core.circuits import Transition
+from moefabric.core.circuits import CircuitSet, Transition
 from moefabric.core.eps import Eps
-from moefabric.core.errors import ControlError
+from moefabric.core.errors import ControlError, MisconfiguredError
 from moefabric.core.flows import Split
 from moefabric.core.ocs import CrossConnectMode, Ocs
 from moefabric.core.rules import Rule
@@ -495,6 +496,28 @@ def test_wait_ready_ends_at_its_deadline() -> None:
         pytest.raises(ControlError, match=r"127.0.0.1:1: not ready within 0.1 s: (?i:.*refused)"),
     ):
         client.wait_ready(0.1)
+
+
+class OtherDevice(MemoryOcs):
+    """An OCS that isn't the one of the fabric's file."""
+
+    def circuits(self) -> CircuitSet:
+        raise MisconfiguredError("ocs0: the device has 8 inputs: set ocs.ports: 8")
+
+
+def test_wait_ready_ends_at_once_if_waiting_does_not_help() -> None:
+    switches = ObservedSwitches(FABRIC)
+    reconciler = Reconciler(OtherDevice(FABRIC, REGION), switches, call_at_once)
+    controller = Controller(
+        RegionRecovery(FABRIC, REGION, switches, reconciler), switches, green.lock()
+    )
+    with pytest.raises(MisconfiguredError):
+        controller.adopt()
+    with served(controller) as address, ControllerClient(address, TOKEN) as client:
+        started_s = time.monotonic()
+        with pytest.raises(ControlError, match=r"^ocs0: the device has 8 inputs: set ocs"):
+            client.wait_ready(60)
+        assert time.monotonic() - started_s < 30
 
 
 def test_wait_ready_ends_with_the_fabric() -> None:

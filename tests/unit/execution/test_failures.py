@@ -603,6 +603,19 @@ def test_logged_failures_stay_until_they_are_cleared(tmp_path: Path) -> None:
     assert [str(one) for one in logged_failures(run_dir)] == ["gpu s2/0"]
 
 
+def test_controller_that_was_started_again_is_not_stopped_any_more(tmp_path: Path) -> None:
+    run_dir = RunDirectory(tmp_path)
+    append_failure_event(run_dir, "inject", "controller", ["r0", "r1"], "stopped")
+    append_failure_event(run_dir, "detected", "controller", ["r0"], "it has not answered /health")
+    assert [str(one) for one in logged_failures(run_dir)] == ["controller r0 r1 (stopped)"]
+    append_failure_event(run_dir, "recovered", "controller", ["r0"], "started again")
+    assert [str(one) for one in logged_failures(run_dir)] == ["controller r1 (stopped)"]
+    append_failure_event(run_dir, "inject", "gpu", ["s1/3"])
+    append_failure_event(run_dir, "recovered", "gpu", ["s1/3"], "the job goes on without it")
+    shown = ["gpu s1/3", "controller r1 (stopped)"]
+    assert [str(one) for one in logged_failures(run_dir)] == shown
+
+
 @pytest.mark.parametrize("schedule", ["lockstep", "independent"])
 def test_losses_and_failures_in_collectives_are_allowed_under_either_schedule(
     schedule: str,

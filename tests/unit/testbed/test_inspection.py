@@ -6,7 +6,7 @@ from typing import Any
 
 from moefabric.core.ocs import DeviceProfile, Ocs, OcsControl, UserAccount
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
-from moefabric.testbed.inspection import access_entries, inspection_lines, ocs_entry
+from moefabric.testbed.inspection import access_entries, far_end, inspection_lines, ocs_entry
 from tests.support.fabrics import fabric
 
 RUN_DIR = RunDirectory(Path("/run/moefabric/lab"))
@@ -87,6 +87,27 @@ def test_text_has_ended_processes_and_light_that_nobody_knows() -> None:
         "  process switches  ended (signal 9)",
         "  process agents-0  ended (exit status 3)",
     ]
+
+
+def test_far_ends_of_nics_are_ports_of_ocs_and_leaf() -> None:
+    wired = fabric(2, 1, regions=(2, 2))
+    ends = [far_end(wired, nic) for nic in wired.nics("s3")]
+    assert ends == [
+        {"of": "ocs1", "ports": [3, 7]},
+        {"of": "ocs1", "ports": [4, 8]},
+        {"of": "leaf0", "ports": [4]},
+    ]
+    keys = {"rate_bps": 1e9, "carrier": True}
+    nics = [
+        {"name": str(nic), "far": far, **keys}
+        for nic, far in zip(wired.nics("s3"), ends, strict=True)
+    ]
+    server = {"name": "s3", "addresses": ["10.0.0.1"], "management": "198.18.0.2", "nics": nics}
+    switches = [{"name": "s3", "datapath_id": 4}, {"name": "leaf0", "datapath_id": 65536}]
+    lines = inspection_lines(EMPTY | {"servers": [server], "switches": switches})
+    text = " ".join(" ".join(lines).split())
+    assert "datapath 4 s3/o0->ocs1:3/7(1Gb/s) s3/o1->ocs1:4/8(1Gb/s) s3/e0->leaf0:4(1Gb/s)" in text
+    assert lines[-1] == "  leaf0  datapath 65536"
 
 
 def test_text_fits_80_columns_and_loses_nothing() -> None:

@@ -1,8 +1,11 @@
 """How many processes the controllers and OCSes of a fabric have."""
 
+from dataclasses import replace
+
 import pytest
 
 from moefabric.core.errors import UnsupportedError
+from moefabric.core.ocs import OcsControl
 from moefabric.emulator.fabric import lifecycle
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.runtime.run_directory import FabricWiring, ManagementNetwork, RunDirectory
@@ -53,3 +56,14 @@ def test_process_serves_the_switches_of_its_regions(
         sockets = [str(run.path / f"ocs{number}.handoff") for number in expected[spec.name]]
         assert spec.argv[: len(sockets) + 1] == ("--socket", *sockets)
         assert spec.node == f"ocs{expected[spec.name][0]}"
+
+
+def test_real_switch_has_no_process() -> None:
+    wired = fabric(2, 1, regions=(2, 2))
+    first, second = wired.regions
+    assert first.ocs is not None
+    real = replace(first.ocs, control=OcsControl(address="192.0.2.10"))
+    wired = replace(wired, regions=(replace(first, ocs=real), second))
+    wiring = FabricWiring(wired, ManagementNetwork("198.18.7.0/24"))
+    specs = fabric_processes(wiring, RunDirectory.of_fabric("test"))
+    assert [spec.name for spec in specs if spec.role is ProcessRole.OCS] == ["ocs1"]

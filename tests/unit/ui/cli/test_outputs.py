@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from moefabric.core.errors import OutputError
 from moefabric.ui.cli.main import main
+from moefabric.ui.cli.observe import print_lines
 from tests.support.paths import EXAMPLES, GOLDEN
 
 
@@ -51,3 +53,37 @@ def test_full_standard_output_is_an_error_in_one_line() -> None:
         )
     assert report.returncode == 1
     assert report.stderr == "moefabric: standard output: No space left on device\n"
+
+
+def test_full_file_of_lines_is_named() -> None:
+    with pytest.raises(OutputError, match=r"^/dev/full: No space left on device; free some room"):
+        print_lines(["an event"], Path("/dev/full"))
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (
+            ["light", "s0~s1", "--policy", "joint", "--name", "lab"],
+            {},
+            "--policy chooses circuits for a --demand: give one",
+        ),
+        (
+            ["dashboard", "--results", "/nonexistent"],
+            {},
+            "--results: there is no folder /nonexistent: name that of results",
+        ),
+        (
+            ["list"],
+            {"MOEFABRIC_LOG": "loud"},
+            "MOEFABRIC_LOG: 'loud' is not one of debug, info, warning, error",
+        ),
+    ],
+    ids=["policy", "results", "level"],
+)
+def test_word_without_effect_is_refused(
+    words: list[str], environment: dict[str, str], message: str
+) -> None:
+    result = CliRunner().invoke(main, words, env=environment)
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -41,6 +41,7 @@ PORTS = [("tuned", 3), ("blocked", None), ("tuned", 1), ("failed", None)]
 OCS = {
     "ports": [{"state": state, "partner": partner} for state, partner in PORTS],
     "faults": [],
+    "power": False,
     "changes": 2,
     "refusals": 1,
     "dark_s": 0.05,
@@ -116,6 +117,7 @@ def _run_status() -> RunStatus:
         ("port_marked_packets_total", {"port": "s0/e0"}, 2),
         ("ocs_ports", {"ocs": "ocs0", "state": "tuned"}, 2),
         ("ocs_cross_connects", {"ocs": "ocs0"}, 1),
+        ("ocs_faults", {"ocs": "ocs0"}, 1),
         ("ocs_dark_seconds_total", {}, 0.05),
         ("controller_ready", {"controller": "r0"}, 1),
         ("controller_up", {"controller": "eps"}, 0),

@@ -124,6 +124,17 @@ def test_test_without_a_described_fabric_says_where_to_describe_it(
     result.stdout.fnmatch_lines(["which fabric? Give @pytest.mark.fabric(FILE)*"])
 
 
+def test_marker_without_effect_is_refused(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    marked = "@pytest.mark.fabric('a')\ndef test_shared"
+    pytester.makepyfile(SUITE.replace("def test_shared", marked))
+    result = outcome(pytester, "--moefabric", "-k", "shared")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["shared_fabric has no marker `fabric`: use the fixture fabric"])
+
+
 def test_fault_of_a_fabric_file_is_named(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
