@@ -67,7 +67,7 @@ def test_an_empty_file_is_called_empty(read: Callable[[Path], object], tmp_path:
 
 
 REPLAYED = ReplayResult(
-    "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, (), "pass", ()
+    "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, ()
 )  # fmt: skip
 MEASURED = PerfResult("alltoall", "direct", "lab", 4, 4, "eps", 1, 0, ())
 
