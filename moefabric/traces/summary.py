@@ -137,4 +137,13 @@ def _of_gating(trace: GatingTrace) -> dict[str, Any]:
             for key, value in figures
             if isinstance(value, float)
         },
+        "top_k": list(trace.top_k),
+        "notes": list(_gating_faults(trace)),
     }
+
+
+def _gating_faults(trace: GatingTrace) -> Iterator[str]:
+    """Yield what a model's gating can't be."""
+    if len(trace.top_k) > 1:
+        counts = " and ".join(map(str, trace.top_k))
+        yield f"tokens have {counts} experts, but those of one model have equally many"
