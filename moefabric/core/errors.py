@@ -152,21 +152,30 @@ class RankFailedError(MoefabricError):
         server: Where it ran.
         status: Its exit status, negative for a signal.
         last_lines: Its last lines on standard error.
+        left: The ranks that had exited 0 before, which others may have waited for.
         saying: The last of them that isn't blank, without PyTorch's prefix. Behind a signal, the
             Python error before it: threads that an exception leaves behind abort the process.
         is_unloadable: Whether Python couldn't load its program, which another start won't mend.
     """
 
-    def __init__(self, rank: int, server: str, status: int, last_lines: Iterable[str]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        server: str,
+        status: int,
+        last_lines: Iterable[str],
+        left: Iterable[str] = (),
+    ) -> None:
         self.rank, self.server, self.status = rank, server, status
-        self.last_lines = tuple(last_lines)
+        self.last_lines, self.left = tuple(last_lines), tuple(left)
         end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
         lines = [re.sub(_TORCH_PREFIX, "", line.rstrip()) for line in self.last_lines]
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         self.saying = last = (status < 0 and _raised_error(lines)) or last
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
         remedy = f"; {TORCH_REMEDY}" if re.match(_NO_TORCH, last) else ""
-        super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")
+        before = f"; before it, {some_of(self.left)} exited 0" if self.left else ""
+        super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}{before}")
 
 
 def _raised_error(lines: Sequence[str]) -> str:
