@@ -188,8 +188,7 @@ def perf_tail(result: "PerfResult") -> Iterator[str]:
 def _explanations(result: "JudgedResult") -> Iterator[str]:
     """Yield the reasons of a verdict, and their remedies."""
     yield from result.reasons
-    remedies = (finding.remedy for finding in result.fidelity.findings if finding.remedy)
-    yield from (f"remedy: {remedy}" for remedy in dict.fromkeys(remedies))
+    yield from (f"remedy: {remedy}" for remedy in result.fidelity.remedies)
 
 
 @cli_command(
