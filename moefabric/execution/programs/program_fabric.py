@@ -4,12 +4,13 @@ Agents load buffers, inputs, expected results and steps of each rank.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from statistics import fmean
 from typing import Any, Final, Literal
 
@@ -20,7 +21,7 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, FabricError
-from moefabric.core.port_counts import SENT, counted_nics, framed_bytes
+from moefabric.core.port_counts import GRANT_BYTES, SENT, counted_nics, framed_bytes
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -421,7 +422,7 @@ class ProgramFabric:
             (float(sent[optical].sum()), float(sent[~optical].sum())),
             _step_ends_s(placed, measured[-1]) if times else (),
             model.step_ends_s,
-            _planned_bytes(placed, framed_bytes),
+            _planned_bytes(placed, framed=True),
             placed.scale.bytes,
             wall_s,
             any(paces.values()),
@@ -463,17 +464,19 @@ def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]
     return ends_s
 
 
-def _planned_bytes(placed: PlacedProgram, sent: Callable[[int], int] = int) -> tuple[float, float]:
+def _planned_bytes(placed: PlacedProgram, *, framed: bool = False) -> tuple[float, float]:
     """Return the bytes between servers by light and by the EPS, in the model.
 
     Args:
-        sent: Returns what a message of a size sends.
+        framed: Whether to count the frames of messages and of their grants, which return.
     """
-    light = eps = 0
-    for part in chain.from_iterable(placed.parts.values()):
-        light += sent(part.size) if part.path[:1] == "o" else 0
-        eps += sent(part.size) if part.path[:1] == "e" else 0
-    return light * placed.scale.bytes, eps * placed.scale.bytes
+    sizes = Counter[str]()
+    for transfer, parts in placed.parts.items():
+        grant = framed and transfer not in placed.early
+        for part in parts:
+            size = framed_bytes(part.size) if framed else part.size
+            sizes[part.path[:1]] += size + GRANT_BYTES * grant
+    return sizes["o"] * placed.scale.bytes, sizes["e"] * placed.scale.bytes
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramResult, _planned_bytes
 from moefabric.results.model import FidelityResult
 from moefabric.results.verdict.reasons import RunSetting
 from moefabric.results.verdict.verdict import judge_program
@@ -166,3 +166,19 @@ def test_verdict_of_a_measurement_has_its_remedy_in_text_and_json() -> None:
     assert any("remedy: run it with nothing else on the machine" in line for line in lines)
     assert any("--seconds 8" in line for line in lines), lines
     assert busy.to_json()["findings"]
+
+
+@pytest.mark.parametrize(("kind", "grants"), [("alltoall", 0), ("allreduce", 1)])
+def test_planned_bytes_have_the_frames_of_messages_and_the_grants_of_late_ones(
+    kind: PerfKind, grants: int
+) -> None:
+    lab = fabric(0, 1, regions=(4,))
+    placement = RankPlacement.spread(lab, 4)
+    call = perf_call(kind, 64 * 400, 4)
+    program = Program.of_call(call, schedule_call(DEFAULTS[call.kind], call))
+    placed = PlacedProgram(program, MessagePaths(lab, placement), Scale())
+    messages, late = len(placed.parts), len(placed.parts.keys() - placed.early)
+    assert bool(late) is bool(grants)
+    (_, plain), (_, framed) = _planned_bytes(placed), _planned_bytes(placed, framed=True)
+    assert plain == sum(placed.connections.values())
+    assert framed == plain + 128 * messages + 64 * late
