@@ -220,8 +220,9 @@ def _disagreement(key: ExchangeKey, events: Sequence[Message]) -> str:
             expected = events[receiver]["receives"][sender]
             if size != expected:
                 src, dst = key.group[sender], key.group[receiver]
+                whom = "itself, but" if src == dst else f"rank {dst}, which"
                 return (
-                    f"rank {src} sends {size} bytes to rank {dst}, which expects {expected}; "
+                    f"rank {src} sends {size} bytes to {whom} expects {expected}; "
                     "compare their split sizes"
                 )
     return ""

@@ -3,15 +3,17 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from moefabric.core.errors import CommandFailedError, FabricError, MoefabricError
+from moefabric.core.errors import TORCH_REMEDY, CommandFailedError, FabricError, MoefabricError
 from moefabric.emulator.containers.engine import engine_description
 from moefabric.emulator.crossbar.bpf_crossbar import KIND, crossbar_refusal
 from moefabric.emulator.fabric import datapath, ovs
@@ -289,6 +291,12 @@ _BFIFO: Final = "a kernel with CONFIG_NET_SCH_FIFO; without it, no `queue: 400 k
 _check_qdisc("shaping (HTB)", "htb default 1", _HTB, needed=True)
 _check_qdisc("queues of limited bytes (bfifo)", "bfifo limit 100000", _BFIFO)
 _check_programs("iperf3", "apt install iperf3", "iperf3")
+
+
+@_check("PyTorch", f"only for programs that train: {TORCH_REMEDY}")
+def _pytorch() -> str:
+    is_there = find_spec("torch") is not None
+    return _checked(is_there, "there" if is_there else f"{sys.executable} has none")
 
 
 @_check("backlog of a core", "`sysctl -w net.core.netdev_max_backlog=65536` on the host, 64 a NIC")

@@ -13,6 +13,7 @@ from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.execution import machine_calibration
 from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
+from moefabric.execution.programs.program_fabric import JudgedResult
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import store_speed
@@ -22,7 +23,8 @@ from moefabric.testbed.fabric_processes import fabric_processes, up_timeout_s
 from moefabric.testbed.ocs_calibration import CALIBRATION_FABRIC, calibrate, calibration_fabric
 
 __all__ = [
-    "Calibration", "Perf", "PerfOptions", "PerfResult", "PerfRow", "ReplayOptions", "ReplayResult",
+    "Calibration", "JudgedResult", "Perf", "PerfOptions", "PerfResult", "PerfRow",
+    "ReplayOptions", "ReplayResult",
     "calibrate_machine", "calibrate_new_ocses", "calibrate_ocses", "calibration_table",
     "machine_table", "probe_machine", "readiness", "sizes_between",
 ]  # fmt: skip

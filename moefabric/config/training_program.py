@@ -11,7 +11,9 @@ from moefabric.config.section import InputError, Section, Text
 from moefabric.workload.models.model import Model, Training
 
 _ELEMENT_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+_KEYS: Final = ("hidden", "sequence", "batch", "dtype", "checkpoint_every")
 _NAMES: Final = ("iterations", "layers", "experts", "ranks", "seed", "checkpoint")
+"""What `arguments` may name: keys of the section, and values besides."""
 LOSS: Final = r"^step (?P<step>\d+) loss (?P<loss>\S+)"
 """Default of `loss`."""
 NO_PROGRAM: Final = (
@@ -24,9 +26,9 @@ class TrainSpec(Section):
     """A program that trains, one process for each expert-parallel rank.
 
     Its all-to-alls stand for those of the experiment's model: bytes and computation are those of
-    the full-size model. `arguments` may contain the names of keys of this section in braces, and
-    `{iterations}`, `{layers}`, `{experts}`, `{ranks}`, `{seed}` and `{checkpoint}`, a path of each
-    rank.
+    the full-size model. `arguments` may contain `{hidden}`, `{sequence}`, `{batch}`, `{dtype}`,
+    `{checkpoint_every}`, `{iterations}`, `{layers}`, `{experts}`, `{ranks}`, `{seed}` and
+    `{checkpoint}`, a path of each rank.
     """
 
     program: InputPath
@@ -77,8 +79,7 @@ class TrainSpec(Section):
         Args:
             values: Values that are not keys of this section.
         """
-        keys = {"hidden", "sequence", "batch", "dtype", "checkpoint_every"}
-        known = {**values, **self.model_dump(include=keys)}
+        known = {**values, **self.model_dump(include={*_KEYS})}
         return [argument.format_map(known) for argument in self.arguments]
 
     def errors(self, model: Model, training: Training) -> Iterator[InputError]:
@@ -90,12 +91,16 @@ class TrainSpec(Section):
         else:
             if not {"step", "loss"} <= groups.keys():
                 yield "train.loss", "the groups (?P<step>...) and (?P<loss>...) are needed"
-        names = dict.fromkeys(_NAMES, "")
+        values = {**dict.fromkeys((*_KEYS, *_NAMES), 1), "dtype": "", "checkpoint": ""}
         for number, argument in enumerate(self.arguments):
+            place = f"train.arguments[{number}]"
             try:
-                argument.format_map({**self.model_dump(), **names})
-            except (KeyError, ValueError, IndexError) as error:
-                yield f"train.arguments[{number}]", f"{argument!r} names an unknown value: {error}"
+                argument.format_map(values)
+            except (KeyError, IndexError) as error:
+                known = ", ".join(values)
+                yield place, f"{argument!r} names an unknown value: {error} is none of {known}"
+            except ValueError as error:
+                yield place, f"{argument!r} can't be filled in: {error}"
         if self.byte_scale(model, training) < 1:
             yield "train.hidden", "the program's tokens have more bytes than the model's"
         if training.combine_ratio(model) != 1.0:

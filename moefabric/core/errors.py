@@ -140,6 +140,8 @@ def some_of(names: Sequence[str], most: int = 24) -> str:
 _LOAD_ERRORS: Final = ("ImportError:", "ModuleNotFoundError:", "SyntaxError:", "IndentationError:")
 _TORCH_PREFIX: Final = r"^\[rank\d+\]: "
 """PyTorch prints it before each line of a traceback, if the program has joined a group."""
+_FRAME: Final = r' +File ".*", line \d+, in '
+"""A frame of a traceback by Python, which has no comma there for threads at an abort."""
 _NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
 TORCH_REMEDY: Final = (
     "install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
@@ -155,19 +157,37 @@ class RankFailedError(MoefabricError):
         server: Where it ran.
         status: Its exit status, negative for a signal.
         last_lines: Its last lines on standard error.
-        saying: The last of them that isn't blank, without PyTorch's prefix.
+        left: The ranks that had exited 0 before, which others may have waited for.
+        saying: The last of them that isn't blank, without PyTorch's prefix. Behind a signal, the
+            Python error before it: threads that an exception leaves behind abort the process.
         is_unloadable: Whether Python couldn't load its program, which another start won't mend.
     """
 
-    def __init__(self, rank: int, server: str, status: int, last_lines: Iterable[str]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        server: str,
+        status: int,
+        last_lines: Iterable[str],
+        left: Iterable[str] = (),
+    ) -> None:
         self.rank, self.server, self.status = rank, server, status
-        self.last_lines = tuple(last_lines)
+        self.last_lines, self.left = tuple(last_lines), tuple(left)
         end = f"exited {status}" if status > 0 else f"was ended by signal {-status}"
-        last = next((line.strip() for line in reversed(self.last_lines) if line.strip()), "nothing")
-        self.saying = last = re.sub(_TORCH_PREFIX, "", last)
+        lines = [re.sub(_TORCH_PREFIX, "", line.rstrip()) for line in self.last_lines]
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
+        self.saying = last = (status < 0 and _raised_error(lines)) or last
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
         remedy = f"; {TORCH_REMEDY}" if re.match(_NO_TORCH, last) else ""
-        super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}")
+        before = f"; before it, {some_of(self.left)} exited 0" if self.left else ""
+        super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}{before}")
+
+
+def _raised_error(lines: Sequence[str]) -> str:
+    """Return the error behind the last traceback of a program's output; empty without any."""
+    frames = [place for place, line in enumerate(lines) if re.match(_FRAME, line)]
+    behind = lines[frames[-1] + 1 :] if frames else []
+    return next((line for line in behind if line and not line[0].isspace()), "")
 
 
 class AgentError(MoefabricError):

@@ -23,6 +23,8 @@ FRAME_HEADER_BYTES: Final = 14 + IP_TCP_BYTES
 """Headers that interfaces and queueing disciplines count in a frame: Ethernet's too."""
 
 _LINE_BYTES: Final = 64
+GRANT_BYTES: Final = _LINE_BYTES
+"""Bytes by which a receiver grants a message, on the message's connection."""
 
 Counts = NDArray[np.int64]
 SENT, RECEIVED, INTO_OCS, OUT_OF_OCS = range(4)

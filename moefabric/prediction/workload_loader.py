@@ -82,7 +82,9 @@ def workload(spec: ExperimentSpec, regions: Sequence[Sequence[str]], folder: Pat
 
 
 def gating_notes(spec: ExperimentSpec, folder: Path) -> Iterator[str]:
-    """Yield a note if an experiment has more iterations than its trace of several steps.
+    """Yield notes if an experiment's trace is shorter, or of tokens with other experts.
+
+    A trace of a single step or layer stands for all of them.
 
     Args:
         folder: Folder of the experiment's file; relative paths start there.
@@ -93,11 +95,19 @@ def gating_notes(spec: ExperimentSpec, folder: Path) -> Iterator[str]:
     gating, iterations = spec.gating, spec.training.iterations
     if gating.trace is None:
         return
-    recorded = len(load_gating(folder / gating.trace).tokens)
+    trace, model = load_gating(folder / gating.trace), spec.model.build()
+    recorded, layers = trace.tokens.shape[:2]
+    name = gating.trace.name
     left = len(range(gating.first_step, recorded, gating.step_stride))
     if recorded > 1 and left < iterations:
         steps = f"{left} step{'s' * (left > 1)} from gating.first_step {gating.first_step} on"
-        yield f"{gating.trace.name} has {steps}, which {iterations} iterations replay repeatedly"
+        yield f"{name} has {steps}, which {iterations} iterations replay repeatedly"
+    if 1 < layers < model.layers:
+        yield f"{name} has {layers} layers, which the model's {model.layers} replay repeatedly"
+    if trace.top_k and trace.top_k != (model.top_k,):
+        chosen = " and ".join(map(str, trace.top_k))
+        more = f"the model's have {model.top_k}: only the shares of experts count"
+        yield f"tokens of {name} have {chosen} experts, {more}"
 
 
 def _nic_rates(spec: ExperimentSpec, regions: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -108,8 +108,8 @@ class FabricSummary:
 
     @property
     def remedies(self) -> list[str]:
-        """Changes of the run that would improve its verdict, each once."""
-        return [*dict.fromkeys(one.remedy for one in self.findings if one.remedy)]
+        """Changes of the run that would improve its verdict."""
+        return self.result.fidelity.remedies
 
     @property
     def is_baseline(self) -> bool:

@@ -296,6 +296,13 @@ class FidelityResult(result_parts.ResultPart):
     """Share of collectives that aren't judged: failures or other machines disturbed them."""
 
     @property
+    def remedies(self) -> list[str]:
+        """Changes of the run that would improve its verdict, without those that others contain."""
+        all_remedies = dict.fromkeys(one.remedy for one in self.findings if one.remedy)
+        others = [one for one in all_remedies if any(one in other != one for other in all_remedies)]
+        return [one for one in all_remedies if one not in others]
+
+    @property
     def explanations(self) -> list[VerdictFinding]:
         """The findings; for a document that has none, its reasons with the verdict on all."""
         if len(self.findings) == len(self.reasons):

@@ -210,7 +210,8 @@ def _faults(rows: list[list[Any]], place: str, row_sum: Any) -> list[tuple[str, 
 def _npz(path: Path) -> GatingTrace:
     arrays = read_archive(path)
     if _COUNTS not in arrays:
-        return GatingTrace(archived_routes(arrays, path).counts(), str(path))
+        routes = archived_routes(arrays, path)
+        return GatingTrace(routes.counts(), str(path), (routes.top_k,))
     counts = arrays[_COUNTS]
     if not np.issubdtype(counts.dtype, np.integer):
         raise TraceError(path, _COUNTS, f"whole numbers are needed, not {counts.dtype}")

@@ -28,6 +28,7 @@ from moefabric.core.errors import TraceError
 from moefabric.traces.files import read_text
 from moefabric.traces.formats import checked_graph
 from moefabric.workload.graphs.execution_graph import (
+    ROOTED,
     WORLD,
     CollectiveKind,
     ExecutionGraph,
@@ -52,7 +53,6 @@ _COLLECTIVES: Final[dict[str, CollectiveKind]] = {
 _MESSAGES: Final = ("Send", "Recv")
 _COUNT_OF_A_PART: Final = {"reduce_scatter", "all_to_all", "scatter"}
 """Collectives whose count is that of one rank's part."""
-_ROOTED: Final = {"broadcast", "reduce", "gather", "scatter"}
 MAX_CALLS: Final = 2_000_000
 MAX_RANKS: Final = 1 << 16
 _NO_TIMES: Final = (
@@ -315,7 +315,7 @@ def _rank_nodes(
             yield Node(
                 number, "collective", first.name if not splits else "AlltoAll", after,
                 size=sum(splits) if splits else first.size, collective=collective, group=name,
-                splits=splits, root=members[first.peer] if collective in _ROOTED else 0,
+                splits=splits, root=members[first.peer] if collective in ROOTED else 0,
                 stream=stream,
             )  # fmt: skip
             last[stream], number = (number,), number + 1

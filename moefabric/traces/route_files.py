@@ -8,6 +8,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from moefabric.traces.gating_files import (
     AXES,
     MAX_EXPERTS,
     ROUTES,
+    GatingCells,
     archived_routes,
     bounded_index,
     counted_trace,
@@ -167,13 +169,14 @@ def load_routes(path: str | Path) -> TokenRoutes:
 
 
 def _counted(path: Path, parts: Iterable[tuple[_Place, _Experts]]) -> GatingTrace:
-    return counted_trace(
-        path,
-        (
-            (*place, np.bincount(experts, minlength=1).astype(np.int64))
-            for place, (experts, _) in parts
-        ),
-    )
+    top_k = set[int]()
+
+    def cells() -> Iterator[GatingCells]:
+        for place, (experts, lengths) in parts:
+            top_k.update(np.unique(lengths).tolist())
+            yield *place, np.bincount(experts, minlength=1).astype(np.int64)
+
+    return replace(counted_trace(path, cells()), top_k=tuple(sorted(top_k)))
 
 
 def _routes(path: Path, parts: Iterable[tuple[_Place, _Experts]]) -> TokenRoutes:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from moefabric.workload.gating.statistics import gating_statistics
 from moefabric.workload.gating.traces import GatingTrace
-from moefabric.workload.graphs.execution_graph import ExecutionGraph
+from moefabric.workload.graphs.execution_graph import ROOTED, ExecutionGraph, Node
 from moefabric.workload.graphs.timeline import lengths_s, sent_bytes
 
 NOTHING_SENT: Final = "there are no collectives and no messages: nothing can be replayed"
@@ -73,24 +73,28 @@ def _traffic(graph: ExecutionGraph) -> Iterator[dict[str, Any]]:
     """
     calls: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     sizes: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    totals = Counter[tuple[str, str]]()
     for rank, nodes in graph.ranks.items():
         for node in nodes:
             if node.kind == "send":
                 key, size = ("message", ""), node.size
+                total = size
             elif node.kind == "collective" and node.collective is not None:
                 key = node.collective, node.group
                 members = graph.groups[node.group]
                 kept_bytes = node.splits[members.index(rank)] if node.splits else 0
                 size = node.size - kept_bytes if node.splits else sent_bytes(node, len(members))
+                total = _share_of_all(node, rank, members, size)
             else:
                 continue
+            totals[key] += total
             calls[key][rank] += 1
             sizes[key][rank] += size
     alike: defaultdict[tuple[str, int, int, int, int], list[str]] = defaultdict(list)
     for (operation, group), counts in calls.items():
         ranks = len(graph.groups[group]) if group else len(counts)
-        own_sizes = sizes[operation, group]
-        figures = max(counts.values()), max(own_sizes.values()), sum(own_sizes.values())
+        most_bytes = max(sizes[operation, group].values())
+        figures = max(counts.values()), most_bytes, totals[operation, group]
         alike[operation, ranks, *figures].append(group)
     for (operation, ranks, most, rank_bytes, total), groups in alike.items():
         yield {
@@ -101,6 +105,24 @@ def _traffic(graph: ExecutionGraph) -> Iterator[dict[str, Any]]:
             "rank_bytes": rank_bytes,
             "total_bytes": total * len(groups),
         }
+
+
+def _share_of_all(node: Node, rank: int, members: Sequence[int], size: int) -> int:
+    """Return what a rank adds to the bytes that all ranks of a collective send.
+
+    Each byte of a collective with a root has one end there, so that the root counts for all.
+
+    Args:
+        node: The rank's operation.
+        rank: The rank.
+        members: Ranks of its group.
+        size: Bytes that the busiest rank sends or receives.
+    """
+    if node.collective not in ROOTED:
+        return size
+    if rank != (node.root if node.root in members else members[0]):
+        return 0
+    return size * (len(members) - 1) if node.collective in {"broadcast", "reduce"} else size
 
 
 def _of_gating(trace: GatingTrace) -> dict[str, Any]:
@@ -115,4 +137,13 @@ def _of_gating(trace: GatingTrace) -> dict[str, Any]:
             for key, value in figures
             if isinstance(value, float)
         },
+        "top_k": list(trace.top_k),
+        "notes": list(_gating_faults(trace)),
     }
+
+
+def _gating_faults(trace: GatingTrace) -> Iterator[str]:
+    """Yield what a model's gating can't be."""
+    if len(trace.top_k) > 1:
+        counts = " and ".join(map(str, trace.top_k))
+        yield f"tokens have {counts} experts, but those of one model have equally many"

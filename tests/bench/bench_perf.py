@@ -66,8 +66,9 @@ def test_time_is_that_of_the_ports(
                 timeout=240,
                 check=False,
             )
-        assert process.returncode == 0, process.stderr
+        assert process.returncode in {0, 3}, process.stderr  # 3: far from the model
         (row,) = json.loads(process.stdout)["rows"]
+        assert row["wrong"] == 0
         return dict(row)
 
     def excess(row: dict[str, Any]) -> float:

@@ -115,9 +115,10 @@ def test_wrong_arguments_raise_as_gloo_does(job: Job, kind: str) -> None:
     assert "no error" not in ours[0]
 
 
-def test_ranks_that_disagree_learn_who(job: Job) -> None:
-    why = "rank 0 sends 8 bytes to rank 1, which expects 12; compare their split sizes"
-    assert all(why in error for error in job.ranks.errors(functions.disagree))
+@pytest.mark.parametrize(("receiver", "whom"), [(1, "rank 1, which"), (0, "itself, but")])
+def test_ranks_that_disagree_learn_who(job: Job, receiver: int, whom: str) -> None:
+    why = f"rank 0 sends 8 bytes to {whom} expects 12; compare their split sizes"
+    assert all(why in error for error in job.ranks.errors(functions.disagree, receiver))
     job.ranks.run(functions.exchange)
 
 

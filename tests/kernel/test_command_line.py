@@ -1,6 +1,8 @@
 """The command line on emulated fabrics: a fabric that stays up, its servers, and experiments."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 from pathlib import Path
@@ -107,6 +109,25 @@ def test_programs_on_servers_get_the_variables_that_commands_name(
     refused = lab.call("exec", "--env", "NONE_OF_THIS", "s0", "--", "env")
     assert refused.returncode == 2
     assert "'NONE_OF_THIS' is not NAME=VALUE, nor a variable of this shell" in refused.stderr
+
+
+def test_ctrl_c_of_a_terminal_ends_the_ranks(lab: Home) -> None:
+    """A terminal signals the command alone: its ranks have sessions of their own."""
+    mark = f"sleep {1e6 + os.getpid()}"
+    program = ("--no-python", "sh", "-c", f"echo up; exec {mark}")
+    terminal, side = pty.openpty()
+    words = ["setsid", "--ctty", *lab.argv("torchrun", *program)]
+    with subprocess.Popen(words, env=lab.env, stdin=side, stdout=side, stderr=side) as process:
+        os.close(side)
+        shown = b""
+        while shown.count(b"up\r\n") < 2:
+            shown += os.read(terminal, 1024)
+        os.write(terminal, b"\x03")
+        assert process.wait(30) == 130
+    shown += os.read(terminal, 1024)
+    os.close(terminal)
+    assert b"interrupted; nothing that this command started runs on" in shown
+    assert subprocess.run(["pgrep", "-fx", mark], check=False).returncode == 1
 
 
 def rules_used(home: Home, forwarding: str) -> set[str]:

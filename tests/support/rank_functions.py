@@ -203,11 +203,11 @@ def exchange_unless(absent: int, name: str) -> float:
     return time.monotonic() - began
 
 
-def disagree() -> None:
-    """Have rank 1 expect more rows from rank 0 than it sends."""
+def disagree(receiver: int) -> None:
+    """Have a rank expect more rows from rank 0 than it sends."""
     rank, size = dist.get_rank(), dist.get_world_size()
     receives = [2] * size
-    if rank == 1:
+    if rank == receiver:
         receives[0] = 3
     dist.all_to_all_single(torch.empty(sum(receives), 1), torch.ones(2 * size, 1), receives)
 

@@ -35,6 +35,11 @@ def unaccepted(given: Iterable[str], *also: str) -> list[str]:
     return [reason for reason in given if not accepted.fullmatch(reason)]
 
 
+def was_starved(output: str) -> bool:
+    """Return whether a command's output names a machine that was too slow."""
+    return re.search(_words_of(reasons.STARVED), output) is not None
+
+
 def finished_run(file: Path, status: int, output: str, *also: str) -> dict[str, Any]:
     """Return the results of a run whose verdicts have accepted reasons only.
 

@@ -23,8 +23,17 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
+from moefabric.execution.programs.program_fabric import (
+    JudgedResult,
+    ProgramFabric,
+    ProgramOptions,
+    ProgramResult,
+)
 from moefabric.prediction.scaling import shortest_wall_s
+from moefabric.results.model import FidelityResult
+from moefabric.results.verdict.measurements import Errors
+from moefabric.results.verdict.reasons import LabelledError, RunFinding, RunSetting
+from moefabric.results.verdict.verdict import error_findings, judge_program, summarise
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.simulator.fluid import goodput_share
 from moefabric.workload.collectives.built_in import DEFAULTS
@@ -163,7 +172,7 @@ class PerfRow:
 
 
 @dataclass(frozen=True)
-class PerfResult:
+class PerfResult(JudgedResult):
     """The rows of one collective, and how they were measured."""
 
     kind: PerfKind
@@ -184,7 +193,7 @@ class PerfResult:
     def to_json(self) -> dict[str, object]:
         """Return the result as JSON."""
         rows = [{**asdict(row), "error": row.error} for row in self.rows]
-        return {**asdict(self), "rows": rows, "wrong": self.wrong}
+        return {**self.judged_fields(), "rows": rows, "wrong": self.wrong}
 
 
 @dataclass(frozen=True)
@@ -219,6 +228,16 @@ class PerfOptions(ProgramOptions):
         return algorithm
 
 
+def size_findings(size: int, result: ProgramResult) -> Iterator[RunFinding]:
+    """Yield the findings on the times of a size."""
+    errors = Errors.of(
+        LabelledError(f"iteration {number}", seconds / result.predicted_s - 1)
+        for number, seconds in enumerate(result.seconds, 1)
+    )
+    kind = f"{size}-byte"
+    yield from error_findings(kind, errors, summarise(errors), paced=result.paced)
+
+
 class Perf:
     """Measures a collective on a running fabric.
 
@@ -234,6 +253,10 @@ class Perf:
         if not 0 <= options.root < len(self.placement.servers):
             fault = f"{options.root} is not one of {len(self.placement.servers)} ranks"
             raise SpecError([("root", fault)])
+        self._findings = list[RunFinding]()
+        self._timing = list[RunFinding]()
+        self._cpu_idle = list[float]()
+        self._wall_s = 0.0
         # Whatever the algorithm can't do is reported before the first size.
         schedule_call(self.algorithm, self.call(ELEMENT * len(self.placement.servers)))
 
@@ -249,6 +272,7 @@ class Perf:
             result = self.programs.run(
                 placed, self.options.iterations, self.options, warm_up=self.options.warm_up
             )
+            self._judge(size, result)
             yield self._row(size, placed, result)
 
     def result(self, rows: Sequence[PerfRow]) -> PerfResult:
@@ -264,7 +288,22 @@ class Perf:
             options.iterations,
             options.warm_up,
             tuple(rows),
+            fidelity=self.fidelity(),
         )
+
+    def fidelity(self) -> FidelityResult:
+        """Return the verdict on the sizes that were measured."""
+        setting = RunSetting(option="--seconds", wall_s=self._wall_s)
+        timed = self.options.kind != "barrier"  # it moves no bytes
+        return judge_program(self._findings, self._timing, self._cpu_idle, setting, timed=timed)
+
+    def _judge(self, size: int, result: ProgramResult) -> None:
+        """Keep what is wrong with the runs of a size."""
+        self._findings += result.findings()
+        self._cpu_idle += result.cpu_idle
+        self._wall_s = max(self._wall_s, result.wall_s)
+        if result.predicted_s:
+            self._timing += size_findings(size, result)
 
     def bound_s(self, call: Call, factor: float) -> float:
         """Return the time that the busiest server's NICs need at least, in model seconds.

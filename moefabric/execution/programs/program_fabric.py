@@ -4,9 +4,12 @@ Agents load buffers, inputs, expected results and steps of each rank.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
+from functools import partial
 from itertools import islice
 from statistics import fmean
 from typing import Any, Final, Literal
@@ -18,7 +21,7 @@ from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.fleet.programs import LoadedProgram, ProgramTimes
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import AgentError, ControlError, FabricError
-from moefabric.core.port_counts import SENT, counted_nics
+from moefabric.core.port_counts import GRANT_BYTES, SENT, counted_nics, framed_bytes
 from moefabric.core.protocols import PortCounters
 from moefabric.core.topology import Fabric
 from moefabric.core.units import NS_PER_S
@@ -32,8 +35,13 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
 )
 from moefabric.planner.sending.flow_pacing import merge_circuits
+from moefabric.results.model import FidelityResult, Verdict
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.reasons import RunFinding
+from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.testbed import testbed
+from moefabric.testbed.placed_fabric import other_cpu_ticks
 from moefabric.workload.collectives.program import DEFAULT_NVSWITCH_BPS, ProgramStep
 from moefabric.workload.collectives.schedule import (
     REDUCTIONS,
@@ -49,6 +57,11 @@ Terms = list[tuple[int, int]]
 
 _STRIDE: Final = 7919
 """Distance of the seeds of two ranks: a prime, so that their patterns have little in common."""
+BYTES_LIMIT: Final = 0.02
+"""Part of a program's bytes that may be counted elsewhere than planned."""
+_PASSED: Final = FidelityResult(verdict=Verdict.PASS)
+_LEAST_SAMPLE_S: Final = 0.05
+"""Time between CPU samples, at least: the kernel counts in hundredths of a second."""
 RUN_SLACK_S: Final = 20.0
 """Timeout of a run in addition to ten times its predicted duration."""
 
@@ -240,6 +253,11 @@ class ProgramResult:
         counted_bytes: Payload that optical and electrical NICs sent in all runs together.
         step_ends_s: When each step ended in the last run, by rank; empty unless asked for.
         predicted_step_ends_s: When each step ends in the model, by rank.
+        framed_bytes: As `planned_bytes`, with the frames of the messages on their connections.
+        byte_scale: Bytes of the model for each byte that was sent.
+        wall_s: Wall seconds that a run takes in the model.
+        paced: Whether connections were paced.
+        cpu_idle: Idle shares of the machine during the runs.
     """
 
     seconds: tuple[float, ...]
@@ -249,11 +267,51 @@ class ProgramResult:
     counted_bytes: tuple[float, float]
     step_ends_s: Sequence[Sequence[float]] = ()
     predicted_step_ends_s: Sequence[Sequence[float]] = ()
+    framed_bytes: tuple[float, float] = (0.0, 0.0)
+    byte_scale: float = 1.0
+    wall_s: float = 0.0
+    paced: bool = False
+    cpu_idle: Sequence[float] = ()
 
     @property
     def mean_s(self) -> float:
         """Mean duration of the runs."""
         return fmean(self.seconds)
+
+    def findings(self) -> Iterator[RunFinding]:
+        """Yield the findings on results and bytes."""
+        yield from reasons.WRONG_NUMBERS.judge(self.wrong or 0)
+        least = max(BYTES_LIMIT * sum(self.framed_bytes), 1e5 * self.byte_scale)
+        for place, planned, total in zip(
+            ("light", "the EPS"), self.framed_bytes, self.counted_bytes, strict=True
+        ):
+            counted = total / len(self.seconds)
+            if abs(counted - planned) > least:
+                yield from reasons.OTHER_BYTES.judge(place=place, counted=counted, planned=planned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedResult:
+    """A result with a verdict, such as `pass`, and its reasons."""
+
+    fidelity: FidelityResult = _PASSED
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict."""
+        return self.fidelity.verdict
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """Why it isn't `pass`."""
+        return self.fidelity.reasons
+
+    def judged_fields(self) -> dict[str, Any]:
+        """Return the fields and the verdict for JSON."""
+        fields = {one.name: getattr(self, one.name) for one in dataclass_fields(self)}
+        judgement = {"verdict", "reasons", "findings", "cpu_idle_min"}
+        del fields["fidelity"]
+        return {**fields, **self.fidelity.model_dump(mode="json", include=judgement)}
 
 
 @dataclass
@@ -333,18 +391,25 @@ class ProgramFabric:
         """
         self.connect(placed.connections)
         model, dilation = ProgramModel(placed, greedy=options.greedy), placed.scale.dilation
-        deadline_s = 10 * model.seconds * dilation + RUN_SLACK_S
+        wall_s = model.seconds * dilation
+        deadline_s = 10 * wall_s + RUN_SLACK_S
         measured: list[ProgramTimes] = []
-        requests = program_requests(placed, placed.paces(greedy=options.greedy))
+        paces = placed.paces(greedy=options.greedy)
+        requests = program_requests(placed, paces)
+        run_dir = RunDirectory.of_fabric(self.fabric.name)
+        # Of two samples within a run, at least one is wholly in it.
+        every_s = min(max(wall_s / 2, _LEAST_SAMPLE_S), CpuSampler.every_s)
+        cpu = CpuSampler(every_s, partial(other_cpu_ticks, run_dir))
         with LoadedProgram(self.fleet, requests) as loaded:
             for _ in range(warm_up):
                 loaded.run(deadline_s, fill=False)
             before = self.counters.read()
-            for number in range(runs):
-                last = number == runs - 1
-                measured.append(
-                    loaded.run(deadline_s, fill=options.verify and last, times=times and last)
-                )
+            with cpu:
+                for number in range(runs):
+                    last = number == runs - 1
+                    measured.append(
+                        loaded.run(deadline_s, fill=options.verify and last, times=times and last)
+                    )
             after = self.counters.read()
             wrong = loaded.verify() if options.verify else None
         optical = np.array([nic.path[0] == "o" for nic in counted_nics(self.fabric)])
@@ -357,6 +422,11 @@ class ProgramFabric:
             (float(sent[optical].sum()), float(sent[~optical].sum())),
             _step_ends_s(placed, measured[-1]) if times else (),
             model.step_ends_s,
+            _planned_bytes(placed, framed=True),
+            placed.scale.bytes,
+            wall_s,
+            any(paces.values()),
+            idle_shares(cpu.samples, [(t.began_ns, max(t.ended_ns.values())) for t in measured]),
         )
 
     def connect(self, connections: Mapping[Connection, int] | Sequence[Connection]) -> None:
@@ -365,7 +435,7 @@ class ProgramFabric:
         if not missing:
             return
         fabric = self.fabric
-        paths = [replace(testbed.data_path(fabric, *way), reply_dscp=0) for way in missing]
+        paths = [testbed.data_path(fabric, *way) for way in missing]
         testbed.connect_agents(fabric, self.fleet, paths)
         self._connected |= set(missing)
 
@@ -394,10 +464,19 @@ def _step_ends_s(placed: PlacedProgram, times: ProgramTimes) -> list[list[float]
     return ends_s
 
 
-def _planned_bytes(placed: PlacedProgram) -> tuple[float, float]:
-    light = sum(size for (_, _, path), size in placed.connections.items() if path[0] == "o")
-    total = sum(placed.connections.values())
-    return light * placed.scale.bytes, (total - light) * placed.scale.bytes
+def _planned_bytes(placed: PlacedProgram, *, framed: bool = False) -> tuple[float, float]:
+    """Return the bytes between servers by light and by the EPS, in the model.
+
+    Args:
+        framed: Whether to count the frames of messages and of their grants, which return.
+    """
+    sizes = Counter[str]()
+    for transfer, parts in placed.parts.items():
+        grant = framed and transfer not in placed.early
+        for part in parts:
+            size = framed_bytes(part.size) if framed else part.size
+            sizes[part.path[:1]] += size + GRANT_BYTES * grant
+    return sizes["o"] * placed.scale.bytes, sizes["e"] * placed.scale.bytes
 
 
 @contextmanager

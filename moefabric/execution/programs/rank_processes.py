@@ -285,6 +285,8 @@ class RankProcesses(Closing):
         self._on_line, self._on_end, self._grace_s = on_line, on_end, grace_s
         self._running: dict[int, tuple[Rank, subprocess.Popen[bytes]]] = {}
         """By pidfd, the ranks that have not ended."""
+        self._left: list[str] = []
+        """The ranks that have exited 0."""
         self._outputs: dict[tuple[Rank, Stream], _Output] = {}
         self._callback_error: BaseException | None = None
         self._is_ending = False
@@ -427,11 +429,14 @@ class RankProcesses(Closing):
                     pass
             if status:
                 failed.append((rank, status))
+            else:
+                self._left.append(str(rank))
         if failed and not self._is_ending:
             # Of several ends in one moment, that by a signal is the cause, not a lost connection.
             rank, status = min(failed, key=lambda end: (end[1] > 0, end[0].number))
             last_lines = self._outputs[rank, "stderr"].last
-            self.failure = RankFailedError(rank.number, rank.server, status, last_lines)
+            place = rank.number, rank.server
+            self.failure = RankFailedError(*place, status, last_lines, self._left)
             self._failed_or_ended.set()
             self._terminate()
             self._call(self._on_end)

@@ -17,7 +17,16 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramOptions, ProgramResult
+from moefabric.execution.programs.program_fabric import (
+    JudgedResult,
+    ProgramFabric,
+    ProgramOptions,
+    ProgramResult,
+)
+from moefabric.results.model import FidelityResult
+from moefabric.results.verdict import reasons
+from moefabric.results.verdict.reasons import RunSetting
+from moefabric.results.verdict.verdict import judge_program
 from moefabric.traces.summary import NOTHING_SENT, sends_bytes
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import NO_CALL, Program, lower
@@ -32,10 +41,6 @@ STEP_WALL_S: Final = 1e-2
 SHORTEST_WALL_S: Final = 5.0
 LONGEST_WALL_S: Final = 60.0
 """Wall time of a run, unless it is given."""
-ERROR_LIMIT: Final = 0.05
-"""Error of the whole replay above which its verdict is `degraded`."""
-BYTES_LIMIT: Final = 0.02
-"""Part of a replay's bytes that may be counted elsewhere than planned."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ class OperationTimes:
 
 
 @dataclass(frozen=True)
-class ReplayResult:
+class ReplayResult(JudgedResult):
     """A replay, in model seconds and bytes.
 
     Attributes:
@@ -120,8 +125,6 @@ class ReplayResult:
         byte_scale: Bytes of the model for each byte that was sent.
         dilation: Wall seconds for each model second.
         notes: What was folded, left out or assumed.
-        verdict: `pass`, `degraded` or `invalid`.
-        reasons: Why it isn't `pass`.
     """
 
     trace: str
@@ -140,8 +143,6 @@ class ReplayResult:
     byte_scale: float
     dilation: float
     notes: tuple[str, ...]
-    verdict: str
-    reasons: tuple[str, ...]
 
     @property
     def error(self) -> float:
@@ -150,7 +151,8 @@ class ReplayResult:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields for JSON."""
-        return {**asdict(self), "error": self.error}
+        operations = [asdict(row) for row in self.operations]
+        return {**self.judged_fields(), "operations": operations, "error": self.error}
 
 
 def replayed_operations(graph: ExecutionGraph, count: int | None = None) -> ExecutionGraph:
@@ -215,8 +217,6 @@ class TraceReplay:
         options = self.options
         result = self.programs.run(placed, options.runs, options, warm_up=1, times=True)
         light, eps = (size / options.runs for size in result.counted_bytes)
-        reasons = tuple(self._reasons(placed, result))
-        broken = result.wrong or any(reason.startswith("bytes") for reason in reasons)
         return ReplayResult(
             self.graph.name,
             self.programs.fabric.name,
@@ -234,8 +234,7 @@ class TraceReplay:
             placed.scale.bytes,
             placed.scale.dilation,
             (*program.notes, *self._memory_notes(placed, exact_s)),
-            "invalid" if broken else "degraded" if reasons else "pass",
-            reasons,
+            fidelity=replay_fidelity(result),
         )
 
     def _lowered(self, factor: float) -> Program:
@@ -257,22 +256,13 @@ class TraceReplay:
         limit = f"{MOST_MEMORY / 1e9:g} GB of buffers"
         return [f"A run takes {wall_s:.1f} s instead of {planned_s:.1f} s, because of {limit}."]
 
-    def _reasons(self, placed: PlacedProgram, result: ProgramResult) -> list[str]:
-        """Return the reasons why the verdict isn't `pass`."""
-        reasons = []
-        if result.wrong:
-            reasons.append(f"{result.wrong} numbers of the results are wrong")
-        counted = [size / self.options.runs for size in result.counted_bytes]
-        total = sum(result.planned_bytes)
-        for name, planned, measured in zip(
-            ("light", "the EPS"), result.planned_bytes, counted, strict=True
-        ):
-            if abs(measured - planned) > max(BYTES_LIMIT * total, 1e5 * placed.scale.bytes):
-                reasons.append(f"bytes by {name}: {measured:.3g} counted, {planned:.3g} planned")
-        error = median(result.seconds) / result.predicted_s - 1 if result.predicted_s else 0.0
-        if abs(error) > ERROR_LIMIT:
-            reasons.append(f"the replay took {error:+.1%} of its prediction")
-        return reasons
+
+def replay_fidelity(result: ProgramResult) -> FidelityResult:
+    """Return the verdict on the runs of a replay."""
+    error = median(result.seconds) / result.predicted_s - 1 if result.predicted_s else 0.0
+    timing = [*reasons.REPLAY_ERROR.judge(abs(error), error=error)]
+    setting = RunSetting(option="--wall", wall_s=result.wall_s)
+    return judge_program([*result.findings()], timing, result.cpu_idle, setting)
 
 
 def operation_times(placed: PlacedProgram, result: ProgramResult) -> list[OperationTimes]:

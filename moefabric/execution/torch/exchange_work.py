@@ -54,7 +54,8 @@ class ExchangeWork(dist.Work):
         shared = torch.frombuffer(memory.bytes, dtype=torch.uint8)
         for rank, (begin, block) in enumerate(_places(0, sends)):
             if rank == member:
-                receives[rank].copy_(block)
+                if len(receives[rank]) == len(block):  # else all ranks learn of it by the request
+                    receives[rank].copy_(block)
             else:
                 shared[begin : begin + len(block)].copy_(block)
         self._number = link.ask(request, memory, self._boundary, self._end)

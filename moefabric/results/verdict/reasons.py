@@ -48,11 +48,18 @@ Bounds = tuple[float | None, float | None]
 
 
 class RunSetting(NamedTuple):
-    """Scale and length of a run, which users can change."""
+    """Scale and length of a run, which users can change.
+
+    Attributes:
+        option: The option that slows the run down, instead of its scale.
+        wall_s: Wall seconds that the option sets.
+    """
 
     bytes_scale: float = 1.0
     dilation: float = 1.0
     iterations: int = 1
+    option: str = ""
+    wall_s: float = 0.0
 
     def remedy(self, template: str, excess: float) -> str:
         """Fill a remedy in with numbers that should bring a value within its bound.
@@ -61,8 +68,12 @@ class RunSetting(NamedTuple):
             template: The remedy, with the fields `scale` and `iterations` for these numbers.
             excess: Factor by which the value exceeds the bound of a pass.
         """
-        dilation = round_up(self.dilation * min(excess * _MARGIN, _MOST_SLOWDOWN))
-        scale = f"scale: {{bytes: {self.bytes_scale:g}, dilation: {dilation:g}}}"
+        slowdown = min(excess * _MARGIN, _MOST_SLOWDOWN)
+        if self.option:
+            scale = f"{self.option} {round_up(self.wall_s * slowdown):g}"
+        else:
+            dilation = round_up(self.dilation * slowdown)
+            scale = f"scale: {{bytes: {self.bytes_scale:g}, dilation: {dilation:g}}}"
         return template.format(scale=scale, iterations=ceil(self.iterations * excess))
 
 
@@ -241,6 +252,18 @@ DARK_MEAN: Final = Reason(
 )
 DARK_SPREAD: Final = Reason(
     "dark times of {place} vary {ratio:.2g} times as much as those of its profile", (3.0, None)
+)
+
+# --- programs ------------------------------------------------------------------------------------
+
+WRONG_NUMBERS: Final = Reason("{value} numbers of the results are wrong", _ANY_INVALID)
+OTHER_BYTES: Final = Reason(
+    "bytes by {place}: {counted:.3g} counted, {planned:.3g} planned", _ANY_INVALID
+)
+REPLAY_ERROR: Final = Reason(
+    "the replay's error against its prediction, {error:+.1%}, is over {limit:.0%}",
+    (0.05, None),
+    remedy=_ALONE,
 )
 
 # --- samples -------------------------------------------------------------------------------------

@@ -101,6 +101,32 @@ def judge(
     )
 
 
+def judge_program(
+    findings: Sequence[RunFinding],
+    timing: Sequence[RunFinding],
+    cpu_idle: Sequence[float],
+    setting: RunSetting,
+    *,
+    timed: bool = True,
+) -> FidelityResult:
+    """Judge runs of a program.
+
+    Args:
+        findings: Findings on its results and its bytes.
+        timing: Findings on its times.
+        cpu_idle: Idle shares of the machine while it ran.
+        setting: What slows the program down.
+        timed: Whether the model predicts its times, so that the machine must be idle.
+    """
+    all_findings = [*findings, *timing, *(_cpu(cpu_idle, timing) if timed else ())]
+    return FidelityResult(
+        verdict=worst_verdict(finding.verdict for finding in all_findings),
+        reasons=[finding.text for finding in all_findings],
+        findings=with_remedies(all_findings, setting),
+        cpu_idle_min=min(cpu_idle, default=None),
+    )
+
+
 def summarise(errors: Errors) -> ErrorSummary:
     """Return the distribution of signed errors; there is at least one."""
     signed = errors.signed
@@ -115,14 +141,28 @@ def _timing(
     kind: str, errors: Errors, summary: ErrorSummary, *, paced: bool
 ) -> Iterator[RunFinding]:
     """Yield the findings on times of one kind: median, tail, bias and outliers."""
-    place = errors.worst
+    yield from error_findings(kind, errors, summary, paced=paced)
+    bias = abs(summary.p50)
+    yield from reasons.BIAS.judge(bias, paced=paced, kind=kind, median=summary.p50)
+    yield from _outliers(errors, f"{kind} times", OUTLIER if paced else TCP_OUTLIER)
+
+
+def error_findings(
+    kind: str, errors: Errors, summary: ErrorSummary, *, paced: bool
+) -> Iterator[RunFinding]:
+    """Yield the findings on the median and the tail of times of one kind.
+
+    Args:
+        kind: What was timed, in words.
+        errors: The errors of the times against their predictions.
+        summary: Their distribution.
+        paced: Whether flows were paced.
+    """
     for reason, value in (
         (reasons.MEDIAN_ERROR, summary.abs_p50),
         (reasons.P95_ERROR, summary.abs_p95),
-        (reasons.BIAS, abs(summary.p50)),
     ):
-        yield from reason.judge(value, paced=paced, kind=kind, place=place, median=summary.p50)
-    yield from _outliers(errors, f"{kind} times", OUTLIER if paced else TCP_OUTLIER)
+        yield from reason.judge(value, paced=paced, kind=kind, place=errors.worst)
 
 
 def _outliers(errors: Errors, kind: str, least: float = OUTLIER) -> Iterator[RunFinding]:

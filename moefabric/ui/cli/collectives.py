@@ -17,7 +17,7 @@ from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, 
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
-    from moefabric.api.measurements import Perf, PerfResult, PerfRow, ReplayResult
+    from moefabric.api.measurements import JudgedResult, Perf, PerfResult, PerfRow, ReplayResult
 
 _KINDS: Final = (
     "alltoall", "alltoallv", "allreduce", "allgather", "reducescatter", "broadcast", "reduce",
@@ -84,7 +84,8 @@ def perf(
     """Run the collective KIND with real bytes and print the columns of nccl-tests, in model time.
 
     `model` is the event simulation of the same steps, `bound` the time of the busiest server's
-    bytes over its NICs, and `error` the difference of the measured time from the model.
+    bytes over its NICs, and `error` the difference of the measured time from the model. The
+    verdict says whether the times can be believed.
     """
     if minbytes < 1 or maxbytes < minbytes:
         raise click.UsageError("--maxbytes must be at least --minbytes, and that at least 1")
@@ -107,9 +108,9 @@ def perf(
             rows.append(row)
             show(_line(measurement, row))
     result = measurement.result(rows)
-    show("\n".join(_tail(result)))
+    show("\n".join(perf_tail(result)))
     write_output(json_file, json.dumps(result.to_json(), indent=1) + "\n")
-    if result.wrong:
+    if result.verdict == "invalid":
         raise SystemExit(INVALID)
 
 
@@ -129,13 +130,20 @@ def _head(perf: "Perf") -> Iterator[str]:
     )
     yield "#"
     yield "# Using devices"
-    for rank, server in enumerate(perf.placement.servers):
-        yield f"#  Rank {rank:2d} on {server:>6s} device {perf.placement.gpus[rank]}"
+    here = list(zip(perf.placement.servers, perf.placement.gpus, strict=True))
+    for first in range(0, ranks, ranks // servers):
+        (server, gpu), (_, last) = here[first], here[first + ranks // servers - 1]
+        ends = first, first + ranks // servers - 1
+        yield f"#  Rank {_span(*ends)} on {server} device {_span(gpu, last)}"
     yield "#"
     titles = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
     yield "#" + _columns(*titles, "model", "bound", "error")[1:]
     units = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)")
     yield "#" + _columns(*units)[1:]
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _line(perf: "Perf", row: "PerfRow") -> str:
@@ -167,11 +175,20 @@ def _columns(*cells: object) -> str:
     return " ".join(str(cell).rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
 
 
-def _tail(result: "PerfResult") -> Iterator[str]:
+def perf_tail(result: "PerfResult") -> Iterator[str]:
+    """Yield the lines behind the rows: sums, and the verdict."""
     yield f"# Out of bounds values : {result.wrong} {'FAILED' if result.wrong else 'OK'}"
     mean = sum(row.busbw_gbs for row in result.rows) / len(result.rows)
     yield f"# Avg bus bandwidth    : {mean:.5g}"
+    yield f"# Verdict              : {result.verdict}"
+    yield from (f"#   {line}" for line in _explanations(result))
     yield "#"
+
+
+def _explanations(result: "JudgedResult") -> Iterator[str]:
+    """Yield the reasons of a verdict, and their remedies."""
+    yield from result.reasons
+    yield from (f"remedy: {remedy}" for remedy in result.fidelity.remedies)
 
 
 @cli_command(
@@ -273,4 +290,4 @@ def replay_lines(result: "ReplayResult") -> list[str]:
     ]
     wrong = "not verified" if result.wrong is None else f"{result.wrong} wrong numbers"
     lines.append(f"verdict   {result.verdict} ({wrong})")
-    return lines + [f"          {reason}" for reason in result.reasons]
+    return lines + [f"          {line}" for line in _explanations(result)]

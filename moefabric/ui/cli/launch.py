@@ -60,7 +60,12 @@ def mpirun(command: tuple[str, ...], name: str | None, **options: Any) -> None:
     context_settings=_PROGRAM,
 )
 @click.option(
-    "--nproc-per-node", "ranks_per_server", type=_COUNT, default=1, help="Ranks on each server."
+    "--nproc-per-node",
+    "--nproc_per_node",
+    "ranks_per_server",
+    type=_COUNT,
+    default=1,
+    help="Ranks on each server.",
 )
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
 @click.option("--no-python", is_flag=True, help="PROGRAM is executable; start it without Python.")
@@ -94,6 +99,9 @@ def torchrun(
 
     if module and no_python:
         raise click.UsageError("give either --module or --no-python")
+    if program.startswith("-"):
+        option = program.partition("=")[0]
+        raise click.UsageError(f"no such option: {option}; those of the program follow its name")
     if not module and not no_python and not Path(program).exists():
         if name is None and arguments and Path(arguments[0]).is_file():
             raise FabricError(not_up(program))

@@ -147,6 +147,7 @@ def _gating_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for name, value in document["statistics"].items():
         if value is not None:
             yield f"  {name.replace('_', ' ')}: {value:.4g}"
+    yield from (f"  note: {note}" for note in document["notes"])
 
 
 @trace.command(

@@ -19,6 +19,7 @@ class GatingTrace:
         tokens: Counts [iteration, layer, source rank, expert], int64, frozen. A single matrix is
             one iteration of one layer.
         source: Where the trace comes from.
+        top_k: The numbers of experts that tokens have; empty if single tokens aren't known.
 
     Raises:
         ValueError: If the array has other dimensions, is empty, or has a negative count.
@@ -26,6 +27,7 @@ class GatingTrace:
 
     tokens: Counts
     source: str = ""
+    top_k: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         array = np.array(self.tokens, dtype=np.int64)

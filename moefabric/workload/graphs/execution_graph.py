@@ -26,6 +26,8 @@ CollectiveKind = Literal[
 ]
 """The collectives, by PyTorch's names."""
 COLLECTIVES: Final[tuple[CollectiveKind, ...]] = get_args(CollectiveKind)
+ROOTED: Final[frozenset[CollectiveKind]] = frozenset({"broadcast", "reduce", "gather", "scatter"})
+"""Those in which one rank sends to all others, or receives from them."""
 
 WORLD: Final = "world"
 """The group of all ranks of a graph."""

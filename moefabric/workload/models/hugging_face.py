@@ -64,7 +64,11 @@ class _Configuration:
 
     def contradictions(self, model: Model) -> Iterator[tuple[str, str]]:
         """Yield the contradictions between the sizes of the model, at the keys that give them."""
-        names = {"top_k": "num_experts_per_tok", "attention.kv_heads": "num_key_value_heads"}
+        names = {
+            "top_k": "num_experts_per_tok",
+            "node_limit": "topk_group",
+            "attention.kv_heads": "num_key_value_heads",
+        }
         for size, message in model.errors():
             yield f"{self._section}{names[size]}" if size in names else size, message
 
@@ -117,6 +121,14 @@ class _Configuration:
         if unknown := sorted(set(kinds or ()) - _LAYER_TYPES):
             self.fault("layer_types", f"{', '.join(unknown)}: not modelled")
         return kinds
+
+    def layer_numbers(self, key: str, layers: int) -> set[int] | None:
+        """Return numbers of layers, from 0 on, if given."""
+        numbers = self.entries(key, int)
+        if outside := sorted(set(numbers or ()) - set(range(layers))):
+            listed = ", ".join(map(str, outside))
+            self.fault(key, f"{listed}: layers are numbered 0 to {layers - 1}")
+        return None if numbers is None else set(numbers)
 
     def check(self) -> tuple[str, ...]:
         """Find keys that nothing has read, and those that aren't modelled.
@@ -253,7 +265,7 @@ def _mixtral(keys: _Configuration, name: str) -> Model:
 def _qwen_moe_layers(keys: _Configuration) -> int:
     """Return the number of layers that have experts."""
     layers, step = keys.count("num_hidden_layers"), keys.count("decoder_sparse_step", 1)
-    dense = set(keys.entries("mlp_only_layers", int) or ())
+    dense = keys.layer_numbers("mlp_only_layers", layers) or set()
     return sum((number + 1) % step == 0 and number not in dense for number in range(layers))
 
 
@@ -328,10 +340,17 @@ def _deepseek(keys: _Configuration, name: str) -> Model:
 def _with_shared_experts(keys: _Configuration, name: str, attention: Attention) -> Model:
     """Return a model with the keys of DeepSeek for groups of experts and shared experts."""
     groups, chosen = keys.count("n_group", 1), keys.count("topk_group", 1)
+    if chosen > groups:
+        keys.fault("topk_group", f"{chosen} groups of experts for a token, but n_group is {groups}")
     limited = groups > 1 and keys.given("topk_method") != "greedy"
     kinds = keys.entries("mlp_layer_types", str, layers := keys.count("num_hidden_layers"))
     listed = None if kinds is None else kinds.count("dense")
     dense = keys.count("first_k_dense_replace", listed, least=0)
+    if dense >= layers:
+        first = "first_k_dense_replace"
+        key = "mlp_layer_types" if keys.given(first) is None else first
+        keys.fault(key, f"no layer has experts: {dense} without, {layers} in all")
+        dense = 0
     shared_ffn = keys.count_or_null("n_shared_experts") * keys.count("moe_intermediate_size")
     sizes = {"shared_ffn": shared_ffn, "node_limit": chosen if limited else 0}
     return _model(keys, name, attention, max(0, layers - dense), **sizes)
@@ -340,8 +359,8 @@ def _with_shared_experts(keys: _Configuration, name: str, attention: Attention) 
 def _llama4(keys: _Configuration, name: str) -> Model:
     """Return the text part of Llama 4; its norms of queries and keys have no weights."""
     layers, step = keys.count("num_hidden_layers"), keys.count("interleave_moe_layer_step")
-    numbers = keys.entries("moe_layers", int)
-    moe_layers = layers // step if numbers is None else len(set(numbers) & set(range(layers)))
+    numbers = keys.layer_numbers("moe_layers", layers)
+    moe_layers = layers // step if numbers is None else len(numbers)
     interval = keys.count("no_rope_layer_interval", 4)
     default_rotary = [(number + 1) % interval != 0 for number in range(layers)]
     rotary = keys.entries("no_rope_layers", int) or default_rotary

@@ -31,8 +31,12 @@ pytestmark = NEEDS_COMMAND
 
 
 def row(home: Home, *words: str) -> dict[str, Any]:
-    """Return the only row of a measurement."""
-    result = json.loads(home.must("perf", *words, "-n", "2", "-w", "1", "--json", "-"))
+    """Return the only row of a measurement, whose verdict the exit status agrees with."""
+    run = home.call("perf", *words, "-n", "2", "-w", "1", "--json", "-")
+    result = json.loads(run.stdout)
+    assert run.returncode == (3 if result["verdict"] == "invalid" else 0), run.stderr
+    assert result["reasons"] == [finding["text"] for finding in result["findings"]]
+    assert not any("bytes by" in reason for reason in result["reasons"])
     (row,) = result["rows"]
     assert row["wrong"] == 0
     return dict(row)
@@ -61,7 +65,8 @@ def test_results_are_right_and_as_fast_as_the_model(
     measure = partial(row, home, *words, "-b", "32M", "-e", "32M")
     rows = measurements(measure, lambda row: abs(row["error"]) < 0.05)
     assert -0.02 < rows[-1]["error"] < 0.05, [row["error"] for row in rows]
-    assert rows[-1]["light_share"] == pytest.approx(light_share, abs=0.01)
+    # Replies over the EPS keep to it, though a circuit of their pair is lit.
+    assert rows[-1]["light_share"] == pytest.approx(light_share, abs=0.01 if light_share else 1e-4)
 
 
 def test_interrupted_measurement_leaves_nothing_at_the_agents(home: Home) -> None:

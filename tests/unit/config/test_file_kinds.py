@@ -81,7 +81,7 @@ def test_the_result_of_a_sweep_is_called_so(
 
 
 REPLAYED = ReplayResult(
-    "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, (), "pass", ()
+    "moe", "lab", 4, 4, "eps", (1.0,), 1.0, 1.0, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0, ()
 )  # fmt: skip
 MEASURED = PerfResult("alltoall", "direct", "lab", 4, 4, "eps", 1, 0, ())
 

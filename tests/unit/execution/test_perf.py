@@ -1,5 +1,7 @@
 """Collectives as nccl-tests defines them: sizes, counts and bandwidths."""
 
+from dataclasses import replace
+
 import pytest
 
 from moefabric.core.errors import SpecError
@@ -7,7 +9,10 @@ from moefabric.core.units import Scale
 from moefabric.execution.programs.perf import (
     KINDS,
     PerfKind,
+    PerfResult,
+    PerfRow,
     perf_call,
+    size_findings,
     sizes_between,
     zipf_weights,
 )
@@ -18,7 +23,12 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
+from moefabric.execution.programs.program_fabric import ProgramResult, _planned_bytes
+from moefabric.results.model import FidelityResult
+from moefabric.results.verdict.reasons import RunSetting
+from moefabric.results.verdict.verdict import judge_program
 from moefabric.simulator.fluid import goodput_share
+from moefabric.ui.cli.collectives import perf_tail
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.costs import bus_factor, counted_bytes
 from moefabric.workload.collectives.program import Program
@@ -110,3 +120,65 @@ def test_ranks_fill_servers_evenly() -> None:
     assert placement.servers == ("s0", "s0", "s1", "s1", "s2", "s2", "s3", "s3")
     assert placement.gpus == (0, 1) * 4
     assert len(RankPlacement.spread(fabric()).servers) == 32
+
+
+def measured(
+    *seconds: float, idle: float = 0.9, paced: bool = False, counted: float = 3e9, wrong: int = 0
+) -> FidelityResult:
+    """Return the verdict on iterations that the model predicts to take a second."""
+    framed, counts = (0.0, 1e9), (0.0, counted)
+    runs = ProgramResult(
+        seconds, 1.0, wrong, framed, counts, framed_bytes=framed, paced=paced, cpu_idle=[idle]
+    )
+    setting = RunSetting(option="--seconds", wall_s=2.0)
+    return judge_program([*runs.findings()], [*size_findings(64, runs)], [idle], setting)
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "verdict", "reason"),
+    [
+        pytest.param(measured(1.01, 1.0, 1.01), "pass", None, id="quiet"),
+        pytest.param(
+            measured(1.3, 1.8, 2.0), "invalid", "median error of 64-byte times", id="slow"
+        ),
+        pytest.param(measured(1.0, 1.0, 1.12, paced=True), "degraded", "95th perc", id="paced"),
+        pytest.param(measured(1.0, 1.0, 1.12), "pass", None, id="tcp-varies"),
+        pytest.param(measured(1.0, 1.0, 1.0, idle=0.2), "degraded", "least idle", id="busy"),
+        pytest.param(measured(1.12, 1.12, 1.12, idle=0.02), "invalid", "too slow", id="starved"),
+        pytest.param(measured(1.0, 1.0, 1.0, counted=2e9), "invalid", "bytes by the", id="astray"),
+        pytest.param(measured(1.0, 1.0, 1.0, wrong=7), "invalid", "7 numbers", id="wrong"),
+    ],
+)
+def test_verdict_names_what_is_wrong_with_a_measurement(
+    fidelity: FidelityResult, verdict: str, reason: str | None
+) -> None:
+    assert fidelity.verdict == verdict, fidelity.reasons
+    assert any(reason in one for one in fidelity.reasons) if reason else not fidelity.reasons
+
+
+def test_verdict_of_a_measurement_has_its_remedy_in_text_and_json() -> None:
+    row = PerfRow(64, 16, 1.6, 1.0, 1.0, 0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.0, 1.0, 0.0)
+    result = PerfResult("alltoall", "direct", "lab", 4, 4, "eps", 3, 0, (row,))
+    assert result.to_json()["verdict"] == "pass"
+    busy = replace(result, fidelity=measured(1.6, 1.6, 1.6))
+    lines = [*perf_tail(busy)]
+    assert "# Verdict              : invalid" in lines
+    assert any("remedy: run it with nothing else on the machine" in line for line in lines)
+    assert any("--seconds 8" in line for line in lines), lines
+    assert busy.to_json()["findings"]
+
+
+@pytest.mark.parametrize(("kind", "grants"), [("alltoall", 0), ("allreduce", 1)])
+def test_planned_bytes_have_the_frames_of_messages_and_the_grants_of_late_ones(
+    kind: PerfKind, grants: int
+) -> None:
+    lab = fabric(0, 1, regions=(4,))
+    placement = RankPlacement.spread(lab, 4)
+    call = perf_call(kind, 64 * 400, 4)
+    program = Program.of_call(call, schedule_call(DEFAULTS[call.kind], call))
+    placed = PlacedProgram(program, MessagePaths(lab, placement), Scale())
+    messages, late = len(placed.parts), len(placed.parts.keys() - placed.early)
+    assert bool(late) is bool(grants)
+    (_, plain), (_, framed) = _planned_bytes(placed), _planned_bytes(placed, framed=True)
+    assert plain == sum(placed.connections.values())
+    assert framed == plain + 128 * messages + 64 * late

@@ -106,6 +106,22 @@ def test_first_failure_ends_the_others_and_is_reported() -> None:
     assert len(calls) == 2  # the failure, and the end of all
 
 
+def test_rank_that_left_before_is_named_beside_the_one_that_failed(tmp_path: Path) -> None:
+    """Gloo's error says only that some connection was closed."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    script = f"""case $RANK in
+        0) read pid < {pipe}; tail --pid=$pid -s 0.01 -f /dev/null  # until its status is taken
+           echo Connection closed by peer >&2; exit 1 ;;
+        3) echo $$ > {pipe} ;;
+        *) exec sleep 60 ;;
+    esac"""
+    with RankProcesses(shell(script), Lines().add) as ranks, pytest.raises(RankFailedError) as end:
+        ranks.wait(WAIT_S)
+    said = "rank 0 on s0 exited 1, saying: Connection closed by peer"
+    assert str(end.value) == f"{said}; before it, rank 3 on s1 exited 0"
+
+
 @pytest.mark.parametrize(
     ("program", "is_unloadable", "names_remedy"),
     [

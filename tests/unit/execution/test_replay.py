@@ -88,7 +88,7 @@ def test_text_of_a_replay_has_its_scale_and_large_errors_as_ratios() -> None:
     ]
     sizes = 0.0, 1e9, 0.0, 0
     result = ReplayResult(
-        "moe", "lab", 1, 1, "eps", (1.02,), 1.0, 1.0, tuple(rows), *sizes, 0.2, 8.0, (), "pass", ()
+        "moe", "lab", 1, 1, "eps", (1.02,), 1.0, 1.0, tuple(rows), *sizes, 0.2, 8.0, ()
     )
     lines = replay_lines(result)
     assert lines[0] == "moe: 1 rank on 1 server of lab, bytes 5:1, time 8:1"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moefabric.results.model import Integrity, Verdict
+from moefabric.results.model import FidelityResult, Integrity, Verdict, VerdictFinding
 from moefabric.results.verdict.measurements import Errors, FabricMeasurements
 from moefabric.results.verdict.reasons import (
     BUSY,
@@ -448,6 +448,14 @@ def test_findings_share_the_remedy_of_the_worst() -> None:
     remedies = {one.remedy for one in with_remedies(findings, RunSetting(50, 100))}
     assert len(remedies) == 1
     assert remedies.pop().endswith("scale: {bytes: 50, dilation: 220}")
+
+
+def test_a_remedy_that_another_contains_is_left_out() -> None:
+    alone = "run it with nothing else on the machine"
+    remedies = [alone, f"{alone}, or slow it down: --seconds 4", "training.iterations: 20", ""]
+    findings = [VerdictFinding(verdict=Verdict.DEGRADED, text="", remedy=r) for r in remedies]
+    fidelity = FidelityResult(verdict=Verdict.DEGRADED, findings=findings)
+    assert fidelity.remedies == remedies[1:3]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 8])

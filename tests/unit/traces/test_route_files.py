@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import SpecError
 from moefabric.prediction.experiment import predict_fabrics
+from moefabric.prediction.workload_loader import gating_notes
 from moefabric.traces.gating_files import load_gating
 from moefabric.traces.route_files import load_routes
+from moefabric.ui.cli.main import main
 from moefabric.workload.gating.token_routes import Pairs, TokenRoutes
 from tests.support.paths import EXAMPLES
 from tests.support.routes import topic_routes
@@ -153,3 +156,33 @@ def test_routes_have_neither_noise_nor_copies_of_experts(tmp_path: Path) -> None
         predicted(path, "fabrics[0].copies=server", "gating.noise=0.1")
     with pytest.raises(SpecError, match="tokens choose 2 of 8 or more experts; the model has"):
         predicted(path, "fabrics[0].copies=server", "model={name: qwen-moe}")
+
+
+def gating_notes_of(path: Path, **sizes: object) -> list[str]:
+    settings = [f"gating={{trace: {path}}}", "training.iterations=1", "failures=[]"]
+    settings += [f"{key.replace('__', '.')}={value}" for key, value in sizes.items()]
+    return [*gating_notes(load_experiment(EXAMPLES / "prototype.yaml", settings), EXAMPLES)]
+
+
+@pytest.mark.parametrize("write", [write_archive, write_lines])
+def test_gating_of_other_layers_or_experts_of_a_token_is_noted(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = write(tmp_path)
+    assert gating_notes_of(path, model__layers=2) == []
+    layers = f"{path.name} has 2 layers, which the model's 6 replay repeatedly"
+    assert gating_notes_of(path, model__layers=6) == [layers]
+    experts = f"tokens of {path.name} have 2 experts, the model's have 4: only the shares of"
+    (note,) = gating_notes_of(path, model="{name: mixtral-8x7b, layers: 2, top_k: 4}")
+    assert note.startswith(experts)
+
+
+def test_trace_of_tokens_with_different_numbers_of_experts_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "routes.jsonl"
+    path.write_text('{"layer": 0, "topk_ids": [1, 2]}\n{"layer": 0, "topk_ids": [[0], [1]]}\n')
+    output = CliRunner().invoke(main, ["trace", "info", str(path)]).output
+    assert "note: tokens have 1 and 2 experts, but those of one model have equally many" in output
+    assert (
+        "note:"
+        not in CliRunner().invoke(main, ["trace", "info", str(write_lines(tmp_path))]).output
+    )

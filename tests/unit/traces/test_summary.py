@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from moefabric.traces.summary import summary_document
-from moefabric.workload.graphs.execution_graph import ExecutionGraph, Node
+from moefabric.workload.collectives.built_in import DEFAULTS
+from moefabric.workload.collectives.program import lower
+from moefabric.workload.graphs.execution_graph import CollectiveKind, ExecutionGraph, Node
 
 
 def pairs() -> ExecutionGraph:
@@ -33,6 +37,21 @@ def test_groups_that_do_the_same_are_one_row() -> None:
     assert summary["groups"] == {2: 2, 4: 1}
     assert (summary["compute_s"], summary["critical_path_s"]) == (3.0, 3.0)
     assert summary_document(pairs(), "goal", 80.0)["ideal_s"] == 8.0 + 3.0
+
+
+@pytest.mark.parametrize(
+    ("collective", "total"),
+    [("broadcast", 12), ("reduce", 12), ("gather", 12), ("scatter", 3), ("all_gather", 48)],
+)
+def test_bytes_of_a_root_count_once(collective: CollectiveKind, total: int) -> None:
+    """As many as the messages of a replay have."""
+    node = Node(0, "collective", size=4_000_000, collective=collective, root=2)
+    graph = ExecutionGraph(dict.fromkeys(range(4), (node,)))
+    (row,) = summary_document(graph, "kineto", 8000.0)["traffic"]
+    assert row["total_bytes"] == total * 1_000_000
+    program = lower(graph, DEFAULTS)
+    steps = (step for rank in range(4) for step in program.steps(rank) if step.kind == "send")
+    assert sum(step.extent.size for step in steps if step.extent) == row["total_bytes"]
 
 
 def test_document_has_the_format_and_the_notes() -> None:

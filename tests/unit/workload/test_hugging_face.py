@@ -294,14 +294,20 @@ def test_groups_of_experts_limit_the_servers_of_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "fault"),
+    ("name", "key", "value", "fault"),
     [
-        ("num_experts_per_tok", 9, "9 experts of a token, but a layer has 8"),
-        ("hidden_size", -1, "a whole number of at least 1 is needed, -1 given"),
+        ("mixtral-8x7b", "num_experts_per_tok", 9, "9 experts of a token, but a layer has 8"),
+        ("mixtral-8x7b", "hidden_size", -1, "a whole number of at least 1 is needed, -1 given"),
+        ("deepseek-v3", "first_k_dense_replace", 70, "no layer has experts: 70 without, 61 in all"),
+        ("deepseek-v3", "topk_group", 16, "16 groups of experts for a token, but n_group is 8"),
+        ("glm-4.5", "topk_group", 2, "2 groups of experts for a token, but n_group is 1"),
+        ("qwen3-30b-a3b", "mlp_only_layers", [0, 48, -1], "-1, 48: layers are numbered 0 to 47"),
     ],
 )
-def test_a_wrong_size_is_one_fault_at_its_own_key(key: str, value: int, fault: str) -> None:
-    outcome = read_or_fault(CONFIGURATIONS["mixtral-8x7b"] | {key: value}, "mixtral-8x7b")
+def test_a_wrong_size_is_one_fault_at_its_own_key(
+    name: str, key: str, value: object, fault: str
+) -> None:
+    outcome = read_or_fault(CONFIGURATIONS[name] | {key: value}, name)
     assert str(outcome) == f"{key}: {fault}"
 
 
@@ -355,10 +361,10 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
         ("mixtral-8x7b", {"num_attention_heads": 30}, "head_dim: is missing: 30 heads"),
         ("mixtral-8x7b", {"num_experts_per_tok": 9}, "num_experts_per_tok: 9 experts of a token"),
         ("mixtral-8x7b", {"num_local_experts": True}, "num_local_experts: a whole number"),
+        ("deepseek-v3", {"first_k_dense_replace": 61}, "no layer has experts: 61 without"),
         ("mixtral-8x7b", {"pruned_heads": {"0": [1]}}, "pruned_heads: is not modelled"),
         ("deepseek-v3", {"attention_bias": True}, "attention_bias: True is not modelled"),
         ("deepseek-v3", {"moe_layer_freq": 2}, "moe_layer_freq: 2 is not modelled"),
-        ("deepseek-v3", {"first_k_dense_replace": 61}, "no layer has experts"),
         ("deepseek-v3", {"kv_lora_rank": None}, "kv_lora_rank: is null"),
         ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "linear_attention: not"),
         ("gpt-oss-20b", {"layer_types": "all"}, "layer_types: a list of str is needed"),
@@ -378,6 +384,11 @@ def read_or_fault(document: dict[str, Any], name: str) -> Model | SpecError:
 )
 def test_what_is_not_modelled_is_refused(name: str, changes: dict[str, Any], fault: str) -> None:
     assert fault in fault_of(name, **changes)
+
+
+def test_groups_of_experts_that_exceed_a_tokens_have_the_key_of_the_file() -> None:
+    fault = fault_of("deepseek-v3", num_experts_per_tok=3)
+    assert fault == "topk_group: 4 servers of a token with 3 experts"
 
 
 def test_faults_of_the_text_part_have_its_place() -> None:

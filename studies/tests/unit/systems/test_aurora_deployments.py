@@ -23,7 +23,7 @@ from moefabric_studies.systems.aurora.pictures import phases_picture
 from moefabric_studies.systems.aurora.study import ORDERS, other_demands, zipf_demands
 
 from moefabric.execution.programs.replay import ReplayResult
-from moefabric.results.model import FabricResult
+from moefabric.results.model import FabricResult, FidelityResult, Verdict
 
 RATES = np.array([1.0, 1.0, 0.8, 0.8, 0.5, 0.5, 0.4, 0.4])
 TRAFFIC = tuple(np.random.default_rng(seed).random((8, 8)) for seed in range(3))
@@ -35,7 +35,7 @@ def replay(seconds: float, verdict: str = "pass") -> ReplayResult:
     simulated = seconds / 1.02
     return ReplayResult(
         "", "lab", 8, 8, "eps", (seconds,), simulated, simulated, (), 0.0, 1.0, 0.0, 0, 1.0, 1.0,
-        (), verdict, (),
+        (), fidelity=FidelityResult(verdict=Verdict(verdict)),
     )  # fmt: skip
 
 

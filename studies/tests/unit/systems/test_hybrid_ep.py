@@ -13,6 +13,7 @@ from moefabric_studies.systems.study import Measure, load_study
 from moefabric.config.loader import fabric_of
 from moefabric.core.topology import uplink_rate_bps
 from moefabric.execution.programs.replay import ReplayResult
+from moefabric.results.model import FidelityResult, Verdict
 
 STUDY = Path("examples/systems/hybridep.yaml")
 
@@ -20,7 +21,7 @@ STUDY = Path("examples/systems/hybridep.yaml")
 def layer_run(*seconds: float, verdict: str = "pass") -> LayerRun:
     result = ReplayResult(
         "layer", "fabric", 8, 8, "eps", seconds, 1.0, 1.0, (), 0.0, 1e6, 0.0, 0, 1.0, 1.0, (),
-        verdict, (),
+        fidelity=FidelityResult(verdict=Verdict(verdict)),
     )  # fmt: skip
     return LayerRun(plain_pass(8, 1e6, 1e-3), result, 0.0, {})
 

@@ -12,6 +12,29 @@ from moefabric.execution.programs.exchange_loop import CarriedExchange
 from moefabric.ui.cli.main import main
 
 
+@pytest.mark.parametrize("option", ["--nproc-per-node", "--nproc_per_node"])
+def test_ranks_of_a_server_have_both_spellings_of_pytorch(
+    monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    counts = list[int]()
+    fabric = SimpleNamespace(gpus=8)
+
+    def launched(_command: object, *, ranks_per_server: int, **_: object) -> object:
+        counts.append(ranks_per_server)
+        return nullcontext(SimpleNamespace(wait=lambda: True))
+
+    lab = SimpleNamespace(wiring=SimpleNamespace(fabric=fabric), launch=launched)
+    monkeypatch.setattr("moefabric.ui.cli.launch.running_lab", lambda _name: nullcontext(lab))
+    result = CliRunner().invoke(main, ["torchrun", f"{option}=2", __file__])
+    assert (result.exit_code, counts) == (0, [2]), result.output
+
+
+def test_unknown_option_before_the_program_is_not_the_program() -> None:
+    result = CliRunner().invoke(main, ["torchrun", "--nnodes=4", __file__])
+    assert result.exit_code == 2
+    assert "no such option: --nnodes; those of the program follow its name" in result.output
+
+
 @pytest.mark.parametrize("carried", [0, 1])
 def test_policy_without_an_all_to_all_names_the_backend(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, carried: int

@@ -42,6 +42,21 @@ def test_file_that_a_command_line_names_twice_is_refused_untouched(
     assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    "words", [f"predict {EXAMPLES / 'prototype.yaml'}", "perf alltoall", "replay it.et"]
+)
+def test_folder_in_the_current_one_is_made_for_a_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = "/nonexistent/x.json: there is no folder /nonexistent: make it by `mkdir -p"
+    refused = CliRunner().invoke(main, [*words.split(), "--json=/nonexistent/x.json"])
+    assert (refused.exit_code, fault in refused.output) == (2, True), refused.output
+    accepted = CliRunner().invoke(main, [*words.split(), "--json=folder/x.json"])
+    assert "no folder" not in accepted.output
+    assert Path("folder").is_dir()
+
+
 def test_full_standard_output_is_an_error_in_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         report = subprocess.run(
