@@ -139,10 +139,11 @@ def test_gain_and_cost_of_moving_are_said_beside_circuits_that_stay() -> None:
     def lines(*fabrics: Mapping[str, Any]) -> list[str]:
         return [*moving_lines(summaries(RunResult.model_validate({"results": fabrics})))]
 
-    assert lines(moving, still) == [
+    (line,) = lines(moving, still)
+    assert line == (
         "joint: circuits moved in 1 of 2 requests; an all-to-all took 40.0 ms, and 70.0 ms on "
         "uniform, whose circuits stay; circuits were dark for 20.0 ms of an iteration"
-    ]
+    )
     assert lines(moving) == lines(moving, still | {"fidelity": {"verdict": "invalid"}}) == []
 
 
