@@ -68,6 +68,23 @@ def _groups(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) -> Ite
         yield line
 
 
+def moving_lines(fabrics: Sequence[FabricSummary]) -> Iterator[str]:
+    """Yield what moving gained and cost each fabric, beside the first one whose circuits stay."""
+    trusted = [fabric for fabric in fabrics if not fabric.is_invalid and fabric["all_to_all_s"]]
+    still = next((one for one in trusted if one.result.circuits and not one["moves"]), None)
+    for fabric in trusted:
+        if still is None or not fabric["moves"]:
+            continue
+        own, others = fabric.text("all_to_all_s"), still.text("all_to_all_s")
+        line = (
+            f"{fabric.name}: circuits moved in {fabric.change_count} requests; an all-to-all took "
+        )
+        line += f"{own}, and {others} on {still.name}, whose circuits stay"
+        if fabric["dark_s"]:
+            line += f"; circuits were dark for {fabric.text('dark_s')} of an iteration"
+        yield line
+
+
 def spine_text(result: FabricResult) -> str:
     """Return a line such as `61% of all bytes cross spines (dispatch 44%, forward transfer 100%)`.
 

@@ -12,7 +12,7 @@ from moefabric.report.diagrams import wirings
 from moefabric.report.findings import shared_remedies, shown_findings
 from moefabric.report.formatting import printable, seconds
 from moefabric.report.outcome import outcome
-from moefabric.report.remarks import circuit_lines, remarks
+from moefabric.report.remarks import circuit_lines, moving_lines, remarks
 from moefabric.report.tables import VERDICT_STYLES, Table, rich_table
 from moefabric.results.model import RunResult, Verdict
 
@@ -77,7 +77,7 @@ class RunTables:
         yield Text(_LEGEND, style="dim")
         for names, wiring in wirings(fabrics).items():
             yield Text(f"{names}: {printable(wiring.kind)}", style="dim")
-        for line in circuit_lines(self._run.results):
+        for line in (*circuit_lines(self._run.results), *moving_lines(fabrics)):
             yield Text(line, style="dim")
         for fabric in fabrics:
             for line in remarks(fabric):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from moefabric.report.outcome import outcome
-from moefabric.report.remarks import circuit_lines
+from moefabric.report.remarks import circuit_lines, moving_lines
 from moefabric.report.summary import summaries
 from moefabric.results.circuit_use import measured_use, with_circuit_use
 from moefabric.results.model import FabricResult, RunResult
@@ -120,6 +120,31 @@ def test_circuits_that_differ_are_counted_by_request() -> None:
         use([], fabric="turned", circuits=[["s0/o0", "s2/o0"]]),
     )
     assert two == ["turned: other circuits than static in all all-to-alls"]
+
+
+def test_gain_and_cost_of_moving_are_said_beside_circuits_that_stay() -> None:
+    changes = [
+        {"circuits_before": before, "circuits_after": after}
+        for before, after in ((MESH[:1], MESH[1:2]), (MESH[1:2], MESH[1:2]))
+    ]
+    moving = fabric("joint", [1.0]) | {
+        "collectives": [{"kind": "dispatch", "measured_s": 0.04, "dark_s": 0.02}],
+        "reconfigurations": changes,
+    }
+    still = fabric("uniform", [1.2]) | {
+        "collectives": [{"kind": "dispatch", "measured_s": 0.07}],
+        "circuits": [circuit.split("~") for circuit in MESH],
+    }
+
+    def lines(*fabrics: Mapping[str, Any]) -> list[str]:
+        return [*moving_lines(summaries(RunResult.model_validate({"results": fabrics})))]
+
+    (line,) = lines(moving, still)
+    assert line == (
+        "joint: circuits moved in 1 of 2 requests; an all-to-all took 40.0 ms, and 70.0 ms on "
+        "uniform, whose circuits stay; circuits were dark for 20.0 ms of an iteration"
+    )
+    assert lines(moving) == lines(moving, still | {"fidelity": {"verdict": "invalid"}}) == []
 
 
 def test_full_mesh_is_why_circuits_stay() -> None:
