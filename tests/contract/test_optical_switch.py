@@ -337,6 +337,23 @@ def test_cross_connects_of_others_are_kept(driver: str) -> None:
         assert served.cross_connects() == others
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_half_a_circuit_is_a_stray_that_a_command_removes(driver: str) -> None:
+    wired_fabric, region, spec = parts(driver)
+    with ocs_device(driver, PORTS, profile()) as served:
+        of_others, half = (13, 28), (2, 19)  # s0/o1 to s1/o1
+        served.run(lambda: served.device.add([of_others]))
+        with RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs:
+            ocs.reconfigure(ocs.circuits().transition_to(B), CrossConnectMode.OVERWRITE)
+            ocs.wait_settled(2)
+            assert (ocs.circuits(), ocs.has_strays) == (B, False)
+            lit = served.cross_connects()
+            served.run(lambda: served.device.add([half]))
+            assert (ocs.circuits(), ocs.has_strays) == (B, True)
+            ocs.reconfigure(B.transition_to(B), CrossConnectMode.OVERWRITE)
+            assert served.cross_connects() == lit
+
+
 def real(driver: str, address: tuple[str, int]) -> tuple[Fabric, Region, Ocs]:
     """Return the fabric with a switch at an address, which the fabric doesn't make."""
     wired_fabric, region, spec = parts(driver)
@@ -380,28 +397,10 @@ def test_device_that_answers_after_a_lost_connection_is_measured_again(driver: s
                 RemoteOcs(wired_fabric, region, make_driver(spec, address, 5.0))
             )
             assert ocs.circuits() == NOTHING
-        with (
-            ocs_device(driver, PORTS - 2, profile(), address=address),
-            pytest.raises(MisconfiguredError, match="the device has 12 inputs"),
-        ):
-            ocs.circuits()
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_half_a_circuit_is_a_stray_that_a_command_removes(driver: str) -> None:
-    wired_fabric, region, spec = parts(driver)
-    with ocs_device(driver, PORTS, profile()) as served:
-        of_others, half = (13, 28), (2, 19)  # s0/o1 to s1/o1
-        served.run(lambda: served.device.add([of_others]))
-        with RemoteOcs(wired_fabric, region, make_driver(spec, served.address)) as ocs:
-            ocs.reconfigure(ocs.circuits().transition_to(B), CrossConnectMode.OVERWRITE)
-            ocs.wait_settled(2)
-            assert (ocs.circuits(), ocs.has_strays) == (B, False)
-            lit = served.cross_connects()
-            served.run(lambda: served.device.add([half]))
-            assert (ocs.circuits(), ocs.has_strays) == (B, True)
-            ocs.reconfigure(B.transition_to(B), CrossConnectMode.OVERWRITE)
-            assert served.cross_connects() == lit
+        with ocs_device(driver, PORTS - 2, profile(), address=address) as other:
+            with pytest.raises(MisconfiguredError, match="the device has 12 inputs"):
+                ocs.reconfigure(ocs.circuits().transition_to(A), CrossConnectMode.OVERWRITE)
+            assert other.cross_connects() == ()
 
 
 OPENED: list[DriverSettings] = []
