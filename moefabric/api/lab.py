@@ -190,9 +190,9 @@ class Lab(ServerPrograms, FailureInjection):
         for name in untold:
             inputs = [ocs_port(self.fabric, nic) for nic in Circuit.parse(name)]
             ports = [port for one in inputs for port in (one, one + ocs.ports)]
-            off = [f"port {p} is {shown[p]['admin']}" for p in ports if _is_off(shown.get(p))]
-            seen = "no frame came through"
-            known[name] = f"{seen}, for of {ocs.name} {', '.join(off)}" if off else seen
+            off = [p for p in ports if p in shown and shown[p]["admin"] != "enabled"]
+            why = [f"port {p} of {ocs.name} is {shown[p]['admin']}" for p in off]
+            known[name] = ": ".join(filter(None, ["no frame came through", ", ".join(why)]))
         return known
 
     def dark(self, *circuits: str, region: str | None = None) -> LightChange:
@@ -323,10 +323,6 @@ class Lab(ServerPrograms, FailureInjection):
         """
         with self.programs() as programs:
             return TraceReplay(programs, trace, options or ReplayOptions()).run()
-
-
-def _is_off(port: Json | None) -> bool:
-    return port is not None and port["admin"] != "enabled"
 
 
 def _is_named(circuit: str, names: Sequence[str]) -> bool:

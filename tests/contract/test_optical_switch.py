@@ -440,11 +440,10 @@ def test_device_that_answers_after_a_lost_connection_is_measured_again(driver: s
                 RemoteOcs(wired_fabric, region, make_driver(spec, address, 5.0))
             )
             assert ocs.circuits() == NOTHING
-        with (
-            ocs_device(driver, PORTS - 2, profile(), address=address),
-            pytest.raises(MisconfiguredError, match="the device has 12 inputs"),
-        ):
-            ocs.circuits()
+        with ocs_device(driver, PORTS - 2, profile(), address=address) as other:
+            with pytest.raises(MisconfiguredError, match="the device has 12 inputs"):
+                ocs.reconfigure(ocs.circuits().transition_to(A), CrossConnectMode.OVERWRITE)
+            assert other.cross_connects() == ()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -122,9 +122,9 @@ def test_failed_port_takes_link_down_until_fault_is_cleared(
 ) -> None:
     assert query(machine, fabric, CIRCUIT) == "1\n"
     wait_carriers(fabric, s0_o0=True, s1_o0=True)
-    assert command("port", "s0/o0", "--name", "dark").output == "1: port 1,3\n"
+    assert command("port", "s0/o0", "--name", "dark").output == "1: port 1,3 (s0/o0 at ocs0)\n"
     wait_carriers(fabric, s0_o0=False, s1_o0=False)
-    assert command("--name", "dark").output == "1: port 1,3\n"
+    assert command("--name", "dark").output == "1: port 1,3 (s0/o0 at ocs0)\n"
     shown = CliRunner().invoke(main, ["ocs", "--name", "dark"], catch_exceptions=False).output
     assert shown.splitlines() == [
         "ocs0  Polatis N-OST-2x2-LU1-DMHNS dark-ocs0 6.5.2.18, preserve",

@@ -123,7 +123,7 @@ def test_disabled_port_is_named_as_the_reason() -> None:
         result = run("light", A)
     finally:
         command(":oxc:swit:port:enab (@1,7)")
-    reason = "no frame came through, for of ocs0 port 1 is disabled, port 7 is disabled"
+    reason = "no frame came through: port 1 of ocs0 is disabled, port 7 of ocs0 is disabled"
     assert f"dark: {A}: {reason}; its pair is on the EPS" in result.stdout
     assert result.exit_code == 1
 

@@ -104,14 +104,14 @@ class RemoteOcs(Closing):
     def __init__(self, fabric: Fabric, region: Region, driver: DeviceDriver) -> None:
         if region.ocs is None:
             raise ValueError(f"{region.name} has no OCS")
+        is_real, self._ports = region.ocs.control.address is not None, region.ocs.ports
+        self._sized = driver if is_real and isinstance(driver, SizedDriver) else None
+        self._is_measured = False
         self.fabric, self.region, self.name, self._driver = fabric, region, region.ocs.name, driver
         self._recent, self.has_strays = _NEVER, False
         first, n = region.ocs.first_port, region.ocs.ports
         inputs = range(first, first + len(region.servers) * fabric.optical)
         self._own_ports = frozenset(inputs) | {n + port for port in inputs}
-        self._ports, is_real = n, region.ocs.control.address is not None
-        self._sized = driver if is_real and isinstance(driver, SizedDriver) else None
-        self._is_checked = False
 
     def close(self) -> None:
         """Close the connection; circuits stay lit."""
@@ -119,6 +119,7 @@ class RemoteOcs(Closing):
 
     def circuits(self) -> CircuitSet:
         """Return the circuits that are cross-connected in both directions."""
+        self._measure()
         current = self._read()
         self._recent = time.monotonic(), current
         lit = circuits.circuits_from_cross_connects(self.fabric, self.region, current)
@@ -136,6 +137,7 @@ class RemoteOcs(Closing):
         """
         if transition.is_empty and mode is CrossConnectMode.SAFE:
             return
+        self._measure()
         request = requested_change(self.fabric, self.region, transition)
         (read_s, before), self._recent = self._recent, _NEVER  # what `circuits` has read, once
         if mode is CrossConnectMode.SAFE or time.monotonic() - read_s >= _CACHE_S:
@@ -169,39 +171,36 @@ class RemoteOcs(Closing):
         """Read the cross-connects of own ports; others may change at any time.
 
         Reconnect once, because a restarted device has hung up.
-
-        Raises:
-            MisconfiguredError: If the device has not as many ports as its region's `ocs.ports`.
         """
         try:
-            every = self._read_once()
+            every = self._driver.cross_connects()
         except ResponseTimeoutError:
             raise
         except NoResponseError as error:
+            self._is_measured = False
             log.info("reading again: %s", error)
-            every = self._read_once()
+            every = self._driver.cross_connects()
         return tuple([pair for pair in every if not self._own_ports.isdisjoint(pair)])
 
-    def _read_once(self) -> tuple[CrossConnect, ...]:
-        if self._sized and not self._is_checked:
-            self._check_size(self._sized.size())
-            self._is_checked = True
-        try:
-            return self._driver.cross_connects()
-        except NoResponseError:  # whatever answers next may be another device
-            self._is_checked = False
-            raise
+    def _measure(self) -> None:
+        """Refuse a real device on which outputs have other numbers than `ocs.ports` implies.
 
-    def _check_size(self, size: tuple[int, int] | None) -> None:
-        """Refuse a device on which outputs have other numbers than the region's file implies."""
+        It is asked for its size at first, and after a lost connection: another one may answer then.
+
+        Raises:
+            MisconfiguredError: If the device has another size.
+        """
+        if self._sized is None or self._is_measured:
+            return
+        size = self._sized.size()
         if size is None:
             log.warning("%s doesn't tell its size: ocs.ports isn't checked", self.name)
-            return
-        inputs, outputs = size
-        if inputs != self._ports or outputs < self._ports:
+        elif size[0] != self._ports or size[1] < self._ports:
+            inputs, outputs = size
             remedy = f"set ocs.ports: {inputs}" if inputs <= outputs else "it can't be used"
             has = f"the device has {inputs} inputs and {outputs} outputs"
             raise MisconfiguredError(f"{self.name}: {has}, not {self._ports}: {remedy}")
+        self._is_measured = True
 
     def _apply(self, change: CrossConnectChange, before: tuple[CrossConnect, ...]) -> str | None:
         """Apply a change, and after a lost answer its missing part; return the refusal."""
@@ -212,10 +211,11 @@ class RemoteOcs(Closing):
             try:
                 refusal = self._driver.apply(change)
             except NoResponseError as error:
-                self._is_checked = False
+                self._is_measured = False
                 if not attempts_left:
                     raise
                 log.warning("reading back: %s", error)
+                self._measure()
                 change = difference(self._read(), target)
             else:
                 log.info("%s: disconnect %s, connect %s", self.name, change.remove, change.add)
