@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,14 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, end_remedy, read_failure_log
+from moefabric.runtime.processes import is_stopped
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
+from moefabric.runtime.waiting import Deadline
 from moefabric.workload.iterations.substitution import Gpu
 
 _REPLY_S: Final = 5.0
+_STOP_S: Final = 2.0
+"""Time for a process to stop: the kernel stops it when it would run next."""
 _STOPPED: Final = "stopped"
 KILL, STOP = ControllerFailureMode.KILL, ControllerFailureMode.STOP
 _SIGNALS: Final = {KILL: signal.SIGKILL, STOP: signal.SIGSTOP}
@@ -145,7 +150,10 @@ def _signal_controllers(
         file = run_dir.controller_pid_file(regions.get(together[0]))
         at_ns = time.monotonic_ns()
         try:
-            os.kill(_controller_pid(int(file.read_text())), number)
+            os.kill(pid := _controller_pid(int(file.read_text())), number)
+            if number is signal.SIGSTOP:  # what asks next must see that it is stopped
+                with suppress(FabricError):
+                    Deadline.after(_STOP_S).wait_for(partial(is_stopped, pid), "its stop")
         except (OSError, ValueError) as absent:
             elsewhere = "where controllers run in another container, signal it there"
             remedy = end_remedy(run_dir) or elsewhere
