@@ -41,8 +41,9 @@ HONEST = """
 These runs had nothing beside them, and every one is in
 [quiet-runs.csv](results/quiet-runs.csv). `python -m tests.bench.quiet_runs
 docs/results/quiet-runs.csv 20 tests/sabotage/experiment.yaml --set transport=tcp` adds 20 of a row.
-Greedy TCP shares links unevenly: 2 to 4 of its 308 flows last 50 to 66 % longer than planned in
-each run, which degrades it. No other rule was broken.
+Greedy TCP shares links unevenly: 2 to 4 of its 308 flows last 50 to 66 % longer than planned, which
+degraded its first 20 runs. After these its bound was set to twice the prediction; the later runs
+are judged by that. No other rule was broken.
 
 """
 
