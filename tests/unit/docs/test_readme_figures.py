@@ -203,6 +203,23 @@ def test_readme_says_which_of_two_runs_of_moving_light_it_shows() -> None:
     assert text in text_of("README.md")
 
 
+def test_readme_says_how_later_runs_of_the_demo_ended() -> None:
+    last: dict[str, list[str]] = {}
+    with (ROOT / "docs/results/quiet-runs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["commit"] == "dea1f7a7" and row["command"].startswith("examples/"):
+                last.setdefault(row["command"], []).append(row["verdict"])
+                assert (
+                    row["verdict"] == "pass" or "not judged (failures, CPU steal)" in row["reasons"]
+                )
+    assert [sorted(verdicts) for verdicts in last.values()] == [
+        ["invalid", "pass", "pass", "pass"],
+        ["degraded", "degraded", "degraded", "pass"],
+    ]
+    text = "three `pass` and one `invalid` (`static`), and one of the second experiment one `pass`"
+    assert f"{text} and three `degraded`" in text_of("README.md")
+
+
 def test_runs_take_as_many_minutes_as_readme_says() -> None:
     with (ROOT / "docs/results/quiet-runs.csv").open(newline="") as file:
         latest = {row["command"]: round(float(row["seconds"]) / 60) for row in csv.DictReader(file)}
