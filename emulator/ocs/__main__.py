@@ -134,7 +134,7 @@ def _start(
             dialect: resources.enter_context(socket.socket(fileno=fd))
             for dialect, fd in zip(facts["listening"], fds[1:], strict=True)
         }
-        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), fds[0])
+        crossbar = BpfCrossbar(Ports(facts["ports"]), fds[0])
         resources.callback(crossbar.close)
         fabric = FabricLink(sock, loop, end)
         server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)

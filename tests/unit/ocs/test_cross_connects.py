@@ -14,7 +14,7 @@ from moefabric.emulator.ocs.device_spec import DeviceSpec
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.virtual_timers import VirtualTimers
 
-PORTS = Ports(4, 4)  # inputs 1..4, outputs 5..8
+PORTS = Ports(4)  # inputs 1..4, outputs 5..8
 SETTLE_NS = 25_000_000
 SETTLE = SettleTime(fixed_ns=SETTLE_NS)
 
