@@ -158,94 +158,60 @@ def test_commands_of_a_line_are_executed_in_order(line: str, reply: str) -> None
     assert replies_to(line) == [reply]
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        pytest.param(
-            ":oxc:swit:conn:add",
-            '-109,"Missing parameter; 2 port lists such as (@1,2)"',
-            id="no-lists",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1)", '-109,"Missing parameter; 1 port lists of 2"', id="one-list"
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),(@13),(@14)",
-            '-108,"Parameter not allowed; 3 port lists of 2"',
-            id="three-lists",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add 1,13",
-            '-102,"Syntax error; a port list such as (@1,2), not 1,13"',
-            id="no-parentheses",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1)(@13)",
-            '-102,"Syntax error; a comma and a port list, not (@13)"',
-            id="no-comma",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),",
-            '-102,"Syntax error; a comma and a port list, not ,"',
-            id="half",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@x),(@13)",
-            '-104,"Data type error; a port number, not x"',
-            id="a-letter",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,),(@13)",
-            '-104,"Data type error; a port number, not nothing"',
-            id="a-gap",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1:999999),(@13)",
-            '-222,"Data out of range; more than 4096 ports in a list"',
-            id="too-many-ports",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@99),(@13)",
-            '-222,"Data out of range; 99: inputs are 1..12"',
-            id="no-such-input",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),(@1)",
-            '-222,"Data out of range; 1: outputs are 13..24"',
-            id="no-such-output",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,2),(@13,13)",
-            '-221,"Settings conflict; output 13 twice"',
-            id="output-twice",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,2),(@13)",
-            '-200,"Execution error; 2 inputs for 1 outputs"',
-            id="unequal",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:sub (@1),(@13)",
-            '-200,"Execution error; 1 is not joined to 13"',
-            id="sub-nothing",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port? 25",
-            '-222,"Data out of range; 25: ports are 1..24"',
-            id="port-of-no-port",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port?", '-109,"Missing parameter; a port number"', id="port-of-nothing"
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port? x",
-            '-104,"Data type error; a port number, not x"',
-            id="port-of-a-letter",
-        ),
-        pytest.param("*idn? now", '-108,"Parameter not allowed; now"', id="a-parameter-too-many"),
-        pytest.param('say "hello"', '-113,"Undefined header; say"', id="undefined"),
-    ],
-)
+REFUSED: dict[str, tuple[str, str]] = {
+    "no-lists": (":oxc:swit:conn:add", '-109,"Missing parameter; 2 port lists such as (@1,2)"'),
+    "one-list": (":oxc:swit:conn:add (@1)", '-109,"Missing parameter; 1 port lists of 2"'),
+    "three-lists": (
+        ":oxc:swit:conn:add (@1),(@13),(@14)",
+        '-108,"Parameter not allowed; 3 port lists of 2"',
+    ),
+    "no-parentheses": (
+        ":oxc:swit:conn:add 1,13",
+        '-102,"Syntax error; a port list such as (@1,2), not 1,13"',
+    ),
+    "no-comma": (
+        ":oxc:swit:conn:add (@1)(@13)",
+        '-102,"Syntax error; a comma and a port list, not (@13)"',
+    ),
+    "half": (":oxc:swit:conn:add (@1),", '-102,"Syntax error; a comma and a port list, not ,"'),
+    "a-letter": (":oxc:swit:conn:add (@x),(@13)", '-104,"Data type error; a port number, not x"'),
+    "a-gap": (
+        ":oxc:swit:conn:add (@1,),(@13)",
+        '-104,"Data type error; a port number, not nothing"',
+    ),
+    "too-many-ports": (
+        ":oxc:swit:conn:add (@1:999999),(@13)",
+        '-222,"Data out of range; more than 4096 ports in a list"',
+    ),
+    "no-such-input": (
+        ":oxc:swit:conn:add (@99),(@13)",
+        '-222,"Data out of range; 99: inputs are 1..12"',
+    ),
+    "no-such-output": (
+        ":oxc:swit:conn:add (@1),(@1)",
+        '-222,"Data out of range; 1: outputs are 13..24"',
+    ),
+    "output-twice": (
+        ":oxc:swit:conn:add (@1,2),(@13,13)",
+        '-221,"Settings conflict; output 13 twice"',
+    ),
+    "unequal": (
+        ":oxc:swit:conn:add (@1,2),(@13)",
+        '-200,"Execution error; 2 inputs for 1 outputs"',
+    ),
+    "sub-nothing": (
+        ":oxc:swit:conn:sub (@1),(@13)",
+        '-200,"Execution error; 1 is not joined to 13"',
+    ),
+    "port-of-no-port": (":oxc:swit:conn:port? 25", '-222,"Data out of range; 25: ports are 1..24"'),
+    "port-of-nothing": (":oxc:swit:conn:port?", '-109,"Missing parameter; a port number"'),
+    "port-of-a-letter": (":oxc:swit:conn:port? x", '-104,"Data type error; a port number, not x"'),
+    "a-parameter-too-many": ("*idn? now", '-108,"Parameter not allowed; now"'),
+    "undefined": ('say "hello"', '-113,"Undefined header; say"'),
+}
+
+
+@pytest.mark.parametrize(("line", "error"), REFUSED.values(), ids=REFUSED)
 def test_refused_command_changes_nothing_and_queues_error(line: str, error: str) -> None:
     busy = ":oxc:swit:conn:add (@7),(@20)"
     assert replies_to(busy, line, STATE, ":syst:err?", ":syst:err?") == [
