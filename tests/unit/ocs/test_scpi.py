@@ -42,70 +42,49 @@ def replies_to(*lines: str, profile: DeviceProfile = POLATIS) -> list[str | None
 STATE = ":oxc:swit:conn:stat?"
 
 
-@pytest.mark.parametrize(
-    ("lines", "last"),
-    [
-        pytest.param(["*IDN?"], "Polatis,N-OST-12x12-LU1-DMHNS,000001,6.5.2.18", id="identity"),
-        pytest.param(["*OPC?"], "1", id="complete"),
-        pytest.param(["*STB?"], "0", id="status"),
-        pytest.param(["nonsense", "*stb?"], "4", id="status-with-an-error"),
-        pytest.param([":oxc:swit:size?"], "12,12", id="size"),
-        pytest.param([STATE], "(@),(@)", id="nothing-joined"),
-        pytest.param([":oxc:swit:conn:add (@1),(@17)"], None, id="no-reply"),
-        pytest.param([":oxc:swit:conn:add (@1),(@17)", STATE], "(@1),(@17)", id="add"),
-        pytest.param(
-            [":oxc:swit:conn:add (@3,1,2),(@22,19,18)", STATE],
-            "(@1,2,3),(@19,18,22)",
-            id="element-wise",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:add (@2),(@14)", STATE],
-            "(@1,2),(@13,14)",
-            id="kept",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@2),(@14)", STATE],
-            "(@2),(@14)",
-            id="only",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@13)", STATE],
-            "(@2),(@14)",
-            id="sub",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@)", STATE],
-            "(@2),(@14)",
-            id="sub-inputs",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@),(@)", STATE],
-            "(@),(@)",
-            id="only-nothing",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:disc:all", STATE],
-            "(@),(@)",
-            id="disconnect-all",
-        ),
-        pytest.param([":oxc:swit:conn:add (@1),(@13)", "*rst", STATE], "(@),(@)", id="reset"),
-        pytest.param(
-            [":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 2"],
-            '"18"',
-            id="partner-of-an-input",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 18"],
-            '"2"',
-            id="partner-of-an-output",
-        ),
-        pytest.param([":oxc:swit:conn:port? 2"], '""', id="no-partner"),
-        pytest.param([":syst:err?"], '0,"No error"', id="no-error"),
-        pytest.param([":syst:err:all?"], '0,"No error"', id="no-errors"),
-        pytest.param(["nonsense", "*cls", ":syst:err?"], '0,"No error"', id="cleared"),
-        pytest.param(["", STATE], "(@),(@)", id="empty-line"),
-    ],
-)
+LAST_REPLIES: dict[str, tuple[list[str], str | None]] = {
+    "identity": (["*IDN?"], "Polatis,N-OST-12x12-LU1-DMHNS,000001,6.5.2.18"),
+    "complete": (["*OPC?"], "1"),
+    "status": (["*STB?"], "0"),
+    "status-with-an-error": (["nonsense", "*stb?"], "4"),
+    "size": ([":oxc:swit:size?"], "12,12"),
+    "nothing-joined": ([STATE], "(@),(@)"),
+    "no-reply": ([":oxc:swit:conn:add (@1),(@17)"], None),
+    "add": ([":oxc:swit:conn:add (@1),(@17)", STATE], "(@1),(@17)"),
+    "element-wise": ([":oxc:swit:conn:add (@3,1,2),(@22,19,18)", STATE], "(@1,2,3),(@19,18,22)"),
+    "kept": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:add (@2),(@14)", STATE],
+        "(@1,2),(@13,14)",
+    ),
+    "only": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@2),(@14)", STATE],
+        "(@2),(@14)",
+    ),
+    "sub": (
+        [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@13)", STATE],
+        "(@2),(@14)",
+    ),
+    "sub-inputs": (
+        [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@)", STATE],
+        "(@2),(@14)",
+    ),
+    "only-nothing": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@),(@)", STATE],
+        "(@),(@)",
+    ),
+    "disconnect-all": ([":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:disc:all", STATE], "(@),(@)"),
+    "reset": ([":oxc:swit:conn:add (@1),(@13)", "*rst", STATE], "(@),(@)"),
+    "partner-of-an-input": ([":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 2"], '"18"'),
+    "partner-of-an-output": ([":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 18"], '"2"'),
+    "no-partner": ([":oxc:swit:conn:port? 2"], '""'),
+    "no-error": ([":syst:err?"], '0,"No error"'),
+    "no-errors": ([":syst:err:all?"], '0,"No error"'),
+    "cleared": (["nonsense", "*cls", ":syst:err?"], '0,"No error"'),
+    "empty-line": (["", STATE], "(@),(@)"),
+}
+
+
+@pytest.mark.parametrize(("lines", "last"), LAST_REPLIES.values(), ids=LAST_REPLIES)
 def test_commands_reply_as_drivers_expect(lines: list[str], last: str | None) -> None:
     assert replies_to(*lines)[-1] == last
 
