@@ -17,10 +17,10 @@ from moefabric.agents.engine.host_link import HostLink
 from moefabric.agents.engine.payload import shared_pattern
 from moefabric.agents.engine.requests import RefusedError
 from moefabric.agents.engine.resources import Resources
-from moefabric.agents.engine.sockets import listen_unix, raise_descriptor_limit
+from moefabric.agents.engine.sockets import listen_unix
 from moefabric.runtime import structured_log
 from moefabric.runtime.event_loop import EventLoop, Loop
-from moefabric.runtime.listener import Listener
+from moefabric.runtime.listener import Listener, raise_descriptor_limit
 from moefabric.runtime.scratch_folder import scratch_folder
 
 

@@ -16,7 +16,7 @@ from moefabric.agents.engine import wire
 CHUNK = 128 * 1024
 STARTS = 127  # a prime, so that every stride reaches every start
 STEP = 64
-KEY = b"moefabric transfer payload 1"
+_KEY = b"moefabric transfer payload 1"
 
 
 def unnamed_file(content: bytes) -> int:
@@ -43,8 +43,8 @@ def unnamed_file(content: bytes) -> int:
 class Pattern:
     """The block: the same on every host, and without repetitions, which could hide a corruption."""
 
-    def __init__(self, key: bytes = KEY) -> None:
-        block = hashlib.shake_256(key).digest(STARTS * STEP + CHUNK)
+    def __init__(self) -> None:
+        block = hashlib.shake_256(_KEY).digest(STARTS * STEP + CHUNK)
         self.fd = unnamed_file(block)
         self.pages = mmap.mmap(self.fd, len(block), access=mmap.ACCESS_READ)
         self.view = memoryview(self.pages)
@@ -75,8 +75,8 @@ class Position:
     checksum = 0
     form = wire.HEADER
 
-    def __init__(self, length: int, position: int = 0) -> None:
-        self.length, self.position = length, position
+    def __init__(self, length: int) -> None:
+        self.length, self.position = length, 0
 
     @property
     def remaining(self) -> int:

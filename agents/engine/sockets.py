@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import socket
 import struct
 from contextlib import suppress
@@ -14,12 +13,6 @@ from moefabric.agents.engine.requests import Fields, RefusedError
 
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit of open descriptors as far as it may."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; Python has no constant for it

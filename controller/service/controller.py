@@ -6,77 +6,35 @@
 import logging
 import threading
 import time
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from moefabric.config.guarded_policy import LIMIT_S, GuardedPolicy, guarded_policy, policy_faults
-from moefabric.controller.client import MOST_PLAN_LIMIT_S
+from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
+from moefabric.controller.service.requests import (
+    check_keys,
+    parse_circuits,
+    parse_demand,
+    parse_horizon,
+    parse_limit_s,
+)
+from moefabric.controller.service.statistics import ControllerStatistics
 from moefabric.controller.southbound.openflow.flow_entries import RuleCounter
 from moefabric.core.circuits import CircuitSet
-from moefabric.core.demand import DemandMatrix
-from moefabric.core.errors import ControlError, MisconfiguredError, SpecError, some_of
+from moefabric.core.errors import ControlError, MisconfiguredError, SpecError
 from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.protocols import PacketSwitches
 from moefabric.core.rules import Rule
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
-from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import Plan, plan
 
 log = logging.getLogger(__name__)
-
-_MOST_BYTES: Final = 1e24
-"""Far more than a cluster moves, and sums of it are finite."""
-_MOST_COUNT: Final = 10**9
-BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper bounds of the classes of phases, in s; a last class has no bound."""
-
-
-class ControllerStatistics:
-    """Counts since the controller's start.
-
-    Attributes:
-        failed: Reconfigurations that ended with an error.
-    """
-
-    def __init__(self) -> None:
-        self.failed = 0
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._classes: dict[str, list[int]] = {}
-        self._sums_s: defaultdict[str, float] = defaultdict(float)
-
-    def count_request(self, path: str, status: int) -> None:
-        """Count a request by its path, which is one of the interface's, and its HTTP status."""
-        self._requests[path, status] += 1
-
-    def count_reconfiguration(self, phases_s: Mapping[str, float]) -> None:
-        """Count a reconfiguration with the duration of each phase, in s."""
-        for phase, seconds in phases_s.items():
-            classes = self._classes.setdefault(phase, [0] * (len(BOUNDS_S) + 1))
-            classes[bisect_left(BOUNDS_S, seconds)] += 1
-            self._sums_s[phase] += seconds
-
-    def to_json(self) -> dict[str, Any]:
-        """Return requests by path and status, failures, and phases as classes and sums."""
-        return {
-            "requests": [
-                {"path": path, "status": status, "count": count}
-                for (path, status), count in sorted(self._requests.items())
-            ],
-            "failed": self.failed,
-            "bounds_s": list(BOUNDS_S),
-            "phases": {
-                phase: {"classes": classes, "sum_s": self._sums_s[phase]}
-                for phase, classes in self._classes.items()
-            },
-        }
 
 
 class ObservableSwitches(PacketSwitches, Protocol):
@@ -401,74 +359,3 @@ def _reply(
         "dark": list(map(str, outcome.dark)),
         "phases": vars(phases),
     }
-
-
-def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
-    """Return the circuits of a request.
-
-    Raises:
-        SpecError: if one is malformed, or has an end that is not an optical NIC of the region.
-    """
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpecError([("circuits", "a list of names such as s0/o0~s3/o2 is needed")])
-    try:
-        circuits = CircuitSet.of(names)
-    except ValueError as error:
-        raise SpecError([("circuits", str(error))]) from error
-    optical = {nic for server in region.servers for nic in fabric.optical_nics(server)}
-    if strange := sorted(map(str, circuits.nics - optical)):
-        known = some_of([*map(str, sorted(optical))])
-        fault = f"{', '.join(strange)}: not an optical NIC of {region.name}, which has {known}"
-        raise SpecError([("circuits", fault)])
-    return circuits
-
-
-def check_keys(request: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse a request with a key that isn't known, which may be a wrong spelling of one."""
-    if unknown := next((key for key in request if key not in known), None):
-        raise SpecError([(unknown[:40], f"is not a key here; there are {', '.join(known)}")])
-
-
-def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:
-    """Return the demand matrix of a request, whose servers are the region's by default."""
-    if "demand" not in request:
-        fault = "missing: a list of rows of bytes, from row's server to column's"
-        raise SpecError([("demand", fault)])
-    servers = request.get("servers", list(region.servers))
-    if not isinstance(servers, list):
-        raise SpecError([("servers", "a list of names is needed")])
-    rows, n = request["demand"], len(servers)
-    if isinstance(rows, list) and all(isinstance(row, list) for row in rows):
-        lengths = list(map(len, rows))
-        if len(set(lengths)) > 1:
-            wrong = next(i for i, length in enumerate(lengths) if length != n)
-            fault = f"{lengths[wrong]} numbers in this row, {n} servers need {n}"
-            raise SpecError([(f"demand[{wrong}]", fault)])
-    try:
-        demand = DemandMatrix(tuple(map(str, servers)), request["demand"])
-    except (ValueError, TypeError, OverflowError) as error:
-        raise SpecError([("demand", str(error))]) from error
-    if demand.array.max(initial=0.0) > _MOST_BYTES:
-        raise SpecError([("demand", f"at most {_MOST_BYTES:g} bytes are possible")])
-    return demand
-
-
-def parse_limit_s(request: Mapping[str, Any]) -> float:
-    """Return the seconds that a policy of another package may take."""
-    limit_s = request.get("plan_limit_s", LIMIT_S)
-    if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or not limit_s > 0:
-        raise SpecError([("plan_limit_s", f"seconds above zero are needed, not {limit_s!r}")])
-    if limit_s > MOST_PLAN_LIMIT_S:
-        raise SpecError([("plan_limit_s", f"at most {MOST_PLAN_LIMIT_S:g} s are possible")])
-    return float(limit_s)
-
-
-def parse_horizon(request: Mapping[str, Any]) -> Horizon | None:
-    """Return the coming all-to-alls that a request names; None if it names none."""
-    known = request.get("all_to_alls")
-    if known is None:
-        return None
-    counts = known.values() if isinstance(known, dict) and set(known) == {"alike", "left"} else (0,)
-    if not all(type(count) is int and 0 < count <= _MOST_COUNT for count in counts):
-        raise SpecError([("all_to_alls", "two numbers above zero are needed, alike and left")])
-    return Horizon(**known)

@@ -20,7 +20,7 @@ from moefabric.core.topology import Region
 from moefabric.core.units import NS_PER_S
 from moefabric.runtime.failure_log import append_failure_event
 from moefabric.runtime.forking import fork
-from moefabric.runtime.processes import Process, Supervisor, end_processes, end_text
+from moefabric.runtime.processes import STOP_SIGNALS, Process, Supervisor, end_processes, end_text
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ _HEALTH_TIMEOUT_S: Final = 0.1
 _STOP_S: Final = 5.0
 PROCESS: Final = "controllers"
 """Name of the process that forks controllers."""
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Beat = Callable[[], None]
 Regions = tuple[Region | None, ...]

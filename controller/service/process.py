@@ -2,10 +2,8 @@
 
 import gc
 import logging
-import signal
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -43,6 +41,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.planner.relay_linear_program import load_solver
 from moefabric.runtime import structured_log
 from moefabric.runtime.failure_log import append_failure_event
+from moefabric.runtime.processes import STOP_SIGNALS, stop_signals
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -55,7 +54,6 @@ _START_TIMEOUT_S: Final = 0.1
 """Timeout for the OCS's answer at the start, which determines the first rules."""
 _START_TIMEOUT_OF_EACH_S: Final = 0.01
 """Added for each controller of the process."""
-_STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _MOST_SIGNALS: Final = 64
 _SETTLE_MARGIN_S: Final = 10.0
 """Added to twice the OCS's own settling time."""
@@ -92,27 +90,15 @@ def serve(
         ends = [context.run(green.start, partial(work, region)) for context, region in starts]
         return [end() for end in ends]
 
-    with _stop_signals() as stop:
+    with stop_signals() as stop:
         # All OCSes are asked before a controller computes, which would keep answers waiting.
         timeout_s = _START_TIMEOUT_S + _START_TIMEOUT_OF_EACH_S * len(regions)
         lit = dict(zip(names, each(partial(_lit_at_start, wiring, timeout_s)), strict=True))
         each(partial(_start, run, wiring, lit, beats, planning))
         while True:
             green.wait_readable(stop.fileno())
-            if not _STOP_SIGNALS.isdisjoint(stop.recv(_MOST_SIGNALS)):
+            if set(STOP_SIGNALS).intersection(stop.recv(_MOST_SIGNALS)):
                 return  # a policy's time limit is a signal, too
-
-
-@contextmanager
-def _stop_signals() -> Iterator[socket.socket]:
-    """Yield a socket that receives the number of each signal; SIGTERM and SIGINT do no more."""
-    receiver, sender = socket.socketpair()
-    with receiver, sender:
-        sender.setblocking(False)
-        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-        for number in _STOP_SIGNALS:
-            signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
-        yield receiver
 
 
 def _log_context(run: RunDirectory, name: str) -> Context:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from moefabric.controller.service.controller_processes import (
-    STOP_SIGNALS,
     Beat,
     ControllerProcesses,
     Regions,
@@ -22,6 +21,7 @@ from moefabric.controller.service.process import serve
 from moefabric.core.errors import SpecError
 from moefabric.core.topology import Region
 from moefabric.runtime import structured_log
+from moefabric.runtime.processes import STOP_SIGNALS
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
 _POLL_S: Final = 0.05

@@ -55,13 +55,13 @@ class Layout:
         """Size of a generation of entries."""
         return self.ENTRY.size * (self.ports.inputs + 1)
 
-    def entry(self, generation: int, in_port: int) -> int:
-        """Offset of an entry."""
-        return self.ENTRIES + generation * self.generation_bytes + in_port * self.ENTRY.size
+    def entries(self, generation: int) -> int:
+        """Offset of a generation of entries, which are by input port."""
+        return self.ENTRIES + generation * self.generation_bytes
 
     def counters(self, in_port: int) -> int:
         """Offset of an input port's counters."""
-        return self.entry(2, 0) + in_port * self.COUNTERS.size
+        return self.entries(2) + in_port * self.COUNTERS.size
 
     def interface(self, out_port: int) -> int:
         """Offset of the index of the interface behind an output port."""
@@ -78,7 +78,7 @@ class Layout:
         return self.output_counters(self.ports.output_numbers.stop)
 
     def pack(self, cross_connects: Lights) -> bytes:
-        """Return a generation of entries; it is written at `entry(generation, 0)`."""
+        """Return a generation of entries; it is written at `entries(generation)`."""
         packed = bytearray(self.generation_bytes)
         for (port, out), lit_at_ns in cross_connects.items():
             self.ENTRY.pack_into(packed, port * self.ENTRY.size, out, 0, lit_at_ns)
@@ -108,7 +108,7 @@ def crossbar_program(layout: Layout, memory_fd: int, ports_fd: int) -> Code:
     yield bpf.load(Size.WORD, Reg.R1, Reg.R1)
     yield bpf.bit_and(Reg.R1, 1)
     yield bpf.multiply(Reg.R1, layout.generation_bytes)
-    yield from _place(entry, memory_fd, layout.entry(0, 0), port, layout.ENTRY)
+    yield from _place(entry, memory_fd, layout.entries(0), port, layout.ENTRY)
     yield bpf.add(entry, Reg.R1)
     yield bpf.load(Size.WORD, out, entry)
     yield bpf.jump_if(Jump.EQUAL, out, 0, "unlit")
@@ -171,7 +171,7 @@ class BpfCrossbar:
         return self._memory.fd
 
     def attach(self, interfaces: Mapping[int, str], netns: str | None = None) -> None:
-        """Attach interfaces: port i's interface is input i, and output N+i if that exists.
+        """Attach interfaces: port i's interface is input i and output N+i.
 
         The crossbar's program replaces an earlier one. The caller needs CAP_NET_ADMIN.
 
@@ -201,15 +201,14 @@ class BpfCrossbar:
                 places = {i: f"crossbar port {n}: {interfaces[n]}" for n, i in indices.items()}
                 classify(program, "crossbar", places)
             for port, index in indices.items():
-                if (output := self.ports.inputs + port) in self.ports.output_numbers:
-                    at = self._layout.interface(output)
-                    Layout.INTERFACE.pack_into(self._memory.view, at, index)
+                at = self._layout.interface(self.ports.inputs + port)
+                Layout.INTERFACE.pack_into(self._memory.view, at, index)
 
         namespaces.run_in(netns, attach_all) if netns else attach_all()
 
     def cross_connects(self) -> dict[tuple[int, int], int]:
         """Return the cross-connects."""
-        start = self._layout.entry(self._selector.value & 1, 0)
+        start = self._layout.entries(self._selector.value & 1)
         entries = Layout.ENTRY.iter_unpack(
             self._memory.view[start : start + self._layout.generation_bytes]
         )
@@ -219,7 +218,7 @@ class BpfCrossbar:
         """Replace all cross-connects by one store."""
         self.ports.check(cross_connects)
         idle = 1 - (self._selector.value & 1)
-        start = self._layout.entry(idle, 0)
+        start = self._layout.entries(idle)
         end = start + self._layout.generation_bytes
         self._memory.view[start:end] = self._layout.pack(cross_connects)
         self._selector.value = idle
@@ -250,7 +249,7 @@ def crossbar_refusal() -> str | None:
     """
 
     def attempt() -> None:
-        with contextlib.closing(BpfCrossbar.create(Ports(1, 1))) as crossbar:
+        with contextlib.closing(BpfCrossbar.create(Ports(1))) as crossbar:
             crossbar.attach({1: "lo"})
 
     try:

@@ -19,17 +19,13 @@ class PortsError(FabricError):
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of an optical switch: inputs 1..N, outputs N+1..N+M."""
+    """Ports of an optical switch: inputs 1..N, outputs N+1..2N."""
 
     inputs: int
-    outputs: int
-
-    def __post_init__(self) -> None:
-        if self.inputs < 1 or self.outputs < 1:
-            raise ValueError(f"{self}: a switch has an input and an output at least")
+    """N."""
 
     def __str__(self) -> str:
-        return f"{self.inputs}x{self.outputs}"
+        return f"{self.inputs}x{self.inputs}"
 
     @cached_property
     def input_set(self) -> frozenset[int]:
@@ -49,7 +45,7 @@ class Ports:
     @property
     def output_numbers(self) -> range:
         """Numbers of the outputs."""
-        return range(self.inputs + 1, self.inputs + self.outputs + 1)
+        return range(self.inputs + 1, 2 * self.inputs + 1)
 
     def check(self, pairs: Collection[tuple[int, int]]) -> None:
         """Check the ports of cross-connects.

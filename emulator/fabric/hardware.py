@@ -286,7 +286,7 @@ def _made_ocs(
     """
     interfaces, netns = dict(ocs.plugged), namespaces.path_of(pid)
     with ExitStack() as undo:
-        ports = Ports(ocs.spec.ports, ocs.spec.ports)
+        ports = Ports(ocs.spec.ports)
         crossbar = undo.enter_context(closing(BpfCrossbar.create(ports)))
         crossbar.attach(interfaces, netns)
         listeners = {

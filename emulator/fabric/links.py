@@ -19,7 +19,7 @@ from moefabric.emulator.fabric.shaping import (
 )
 from moefabric.emulator.fabric.tunnels import make_tunnels
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.command import run_batch
+from moefabric.emulator.linux.command import ip_batch
 
 _NO_IPV4: Final = {"net.ipv4.conf.{}.rp_filter": "1", "net.ipv4.conf.{}.arp_ignore": "8"}
 """Interfaces of bridges, switches and fibres don't belong to their namespace's own hosts.
@@ -188,7 +188,7 @@ def _configure_node(
 
 def _mark_interfaces(names: list[str], alias: str) -> None:
     """Mark interfaces as the fabric's, and disable IPv6 on them alone."""
-    run_batch("ip", [(name, f'link set dev {name} alias "{alias}"') for name in names])
+    ip_batch([(name, f'link set dev {name} alias "{alias}"') for name in names])
     namespaces.set_sysctls({f"net.ipv6.conf.{name}.disable_ipv6": "1" for name in names})
 
 

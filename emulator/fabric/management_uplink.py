@@ -12,7 +12,7 @@ from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import links
 from moefabric.emulator.fabric.plan import BRIDGE, SERVER_BRIDGE
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import run, run_batch
+from moefabric.emulator.linux.command import ip_batch, run
 from moefabric.runtime.run_directory import ManagementNetwork, RunDirectory, run_root
 
 _RANGE: Final = IPv4Network("198.18.0.0/15")
@@ -114,7 +114,7 @@ def _change_link(command: str, *excused: str) -> bool:
 
 
 def _run_ip(*commands: str) -> None:
-    run_batch("ip", [("management", command) for command in commands])
+    ip_batch([("management", command) for command in commands])
 
 
 def _used_networks() -> list[IPv4Network]:

@@ -18,7 +18,7 @@ from moefabric.core.topology import Fabric
 from moefabric.emulator.fabric.plan import HOST_INTERFACE, MANAGEMENT_INTERFACE
 from moefabric.emulator.fabric.tunnels import TUNNEL_HEADERS, check_carrier
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import BatchLine, run, run_batch
+from moefabric.emulator.linux.command import BatchLine, ip_batch, run
 from moefabric.emulator.linux.marked_processes import is_marked
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 
@@ -62,7 +62,7 @@ def plug_hosts(
         try:
             namespaces.run_in(outer, partial(_move_in, plug, pid, fabric.mtu))
             lines = _join(server, fabric.addressing.mac(server), fabric.mtu)
-            namespaces.run_in(pid, partial(run_batch, "ip", lines))
+            namespaces.run_in(pid, partial(ip_batch, lines))
         except FabricError as error:
             faults.append(f"{server}: {plug}: {error}")
     if faults:

@@ -50,7 +50,7 @@ class _Crossbar:
             ports: Input port by row of the readings.
             fd: Descriptor of the memory.
         """
-        layout = Layout(Ports(size, size))
+        layout = Layout(Ports(size))
         self.memory = Memory(fd, layout.length)
         self.rows = np.array(list(ports), np.intp)
         self._inputs = np.array(list(ports.values()), np.intp)

@@ -10,7 +10,7 @@ from moefabric.emulator.fabric.plan import FabricPlan, Link
 from moefabric.emulator.link.messages import RelayPort
 from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads, relay_argv
 from moefabric.emulator.linux import namespaces, netlink
-from moefabric.emulator.linux.command import BatchLine, run_batch
+from moefabric.emulator.linux.command import BatchLine, ip_batch
 from moefabric.emulator.linux.processes import ChildProcesses, module_environment
 
 PROCESS: Final = "links"
@@ -41,7 +41,7 @@ class ProgrammedLinks:
             return
         with namespaces.held_new() as namespace:
             ends = list(enumerate(self._links))
-            run_batch("ip", (line for end in ends for line in _pairs(*end, namespace)))
+            ip_batch(line for end in ends for line in _pairs(*end, namespace))
             for link in self._links:
                 for end in link.ends:
                     disable_offloads(end.name)

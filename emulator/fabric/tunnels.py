@@ -8,7 +8,7 @@ from typing import Final
 from moefabric.core.errors import FabricError
 from moefabric.emulator.fabric.plan import FabricPlan
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import run, run_batch
+from moefabric.emulator.linux.command import ip_batch, run
 
 TUNNEL_HEADERS: Final = 50
 """Bytes of IP, UDP, VXLAN and Ethernet headers."""
@@ -75,6 +75,6 @@ def make_tunnels(plan: FabricPlan, outer: str) -> None:
         machines = f"id {tunnel.vni} local {tunnel.local} remote {tunnel.remote}"
         line = f"link add name {tunnel.end.name} mtu {link.mtu} {kind} {machines}"
         devices.append((link.name, line))
-    namespaces.run_in(outer, partial(run_batch, "ip", devices), timeout_s=60.0)
+    namespaces.run_in(outer, partial(ip_batch, devices), timeout_s=60.0)
     bridged = [(link.name, tunnel.end) for link, tunnel in tunnels if tunnel.end.bridge]
-    run_batch("ip", [(name, f"link set dev {e.name} master {e.bridge}") for name, e in bridged])
+    ip_batch([(name, f"link set dev {e.name} master {e.bridge}") for name, e in bridged])

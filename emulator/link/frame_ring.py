@@ -22,9 +22,24 @@ _STATUS: Final = struct.Struct("=I")
 _SLOT_OVERHEAD: Final = 128
 """Bytes of a slot before the frame: the header, an address, and what aligns the frame."""
 _BLOCK_BYTES: Final = 1 << 17
+_SLOTS: Final = 2048
+"""Frames that the kernel keeps for a late reader."""
 _NS_PER_S: Final = 1_000_000_000
 _MOST_AGE_NS: Final = 10 * _NS_PER_S
 """Older stamps are the departure times of another clock that a paced socket has left."""
+
+
+def arrival_ns(stamp_ns: int, wall_ns: int, now_ns: int) -> int:
+    """Return when a frame that has been read was there, on a clock that nobody sets.
+
+    Args:
+        stamp_ns: The kernel's stamp, on the clock that tells the time (CLOCK_REALTIME).
+        wall_ns: The present on that clock, at which older and later stamps are taken to be that
+            can't be right: of another clock, or of before the clock was set.
+        now_ns: The present on CLOCK_MONOTONIC.
+    """
+    age_ns = wall_ns - stamp_ns
+    return now_ns - age_ns if 0 <= age_ns < _MOST_AGE_NS else now_ns
 
 
 class FrameRing:
@@ -33,17 +48,16 @@ class FrameRing:
     Args:
         interface: Name of the interface.
         mtu: Its largest IP packet in bytes.
-        slots: Frames that the kernel keeps for a late reader.
 
     Raises:
         FabricError: There is no such interface, or the caller lacks CAP_NET_RAW.
     """
 
-    def __init__(self, interface: str, mtu: int, slots: int = 2048) -> None:
+    def __init__(self, interface: str, mtu: int) -> None:
         """Open the ring."""
         self.interface = interface
         self._slot_bytes = 1 << (mtu + _SLOT_OVERHEAD - 1).bit_length()
-        blocks = max(1, slots * self._slot_bytes // _BLOCK_BYTES)
+        blocks = max(1, _SLOTS * self._slot_bytes // _BLOCK_BYTES)
         self._slots, self._next = blocks * (_BLOCK_BYTES // self._slot_bytes), 0
         self._lost = self._oversized = 0
         request = struct.pack("=IIII", _BLOCK_BYTES, blocks, self._slot_bytes, self._slots)
@@ -64,8 +78,8 @@ class FrameRing:
         """Return the descriptor, which is readable while frames wait."""
         return self._socket.fileno()
 
-    def read(self, now_ns: int) -> list[tuple[int, bytes]]:
-        """Return all waiting frames with their times (CLOCK_REALTIME, ns)."""
+    def read(self) -> list[tuple[int, bytes]]:
+        """Return all waiting frames with the kernel's stamps, which `arrival_ns` takes."""
         frames = []
         memory, slot_bytes, slots = self._memory, self._slot_bytes, self._slots
         unpack, number = _HEADER.unpack_from, self._next
@@ -74,13 +88,11 @@ class FrameRing:
             status, length, captured, offset, _, seconds, ns = unpack(memory, at)
             if not status & _USER:
                 break
-            stamp_ns = seconds * _NS_PER_S + ns
-            if not now_ns - _MOST_AGE_NS < stamp_ns < now_ns + _MOST_AGE_NS:
-                stamp_ns = now_ns
             if captured < length:
                 self._oversized += 1
             else:
-                frames.append((stamp_ns, memory[at + offset : at + offset + length]))
+                frame = memory[at + offset : at + offset + length]
+                frames.append((seconds * _NS_PER_S + ns, frame))
             _STATUS.pack_into(memory, at, _KERNEL)
             number = (number + 1) % slots
         self._next = number

@@ -31,7 +31,7 @@ from moefabric.core.link import LinkBehaviour
 from moefabric.emulator.link.messages import RelayCounters, RelayPort
 from moefabric.emulator.link.relay_process import RelayProcess, disable_offloads
 from moefabric.emulator.linux import namespaces
-from moefabric.emulator.linux.command import run_batch
+from moefabric.emulator.linux.command import ip_batch
 from moefabric.emulator.linux.processes import nsenter_argv
 
 NIC: Final = "nic"
@@ -146,7 +146,7 @@ def _make_pairs(hosts: Sequence[Host], mtu: int) -> None:
         peer = f"address {host.mac} netns {host.namespace}"
         lines.append((host.port, f"link add {ends} {peer}"))
         lines.append((host.port, f"link set {host.port} up"))
-    run_batch("ip", lines)
+    ip_batch(lines)
 
 
 def _configure(host: Host, hosts: Sequence[Host]) -> None:
@@ -163,4 +163,4 @@ def _configure(host: Host, hosts: Sequence[Host]) -> None:
         for one in hosts
         if one is not host
     ]
-    run_batch("ip", lines)
+    ip_batch(lines)

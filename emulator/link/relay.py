@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final
 
-from moefabric.emulator.link.frame_ring import FrameRing
+from moefabric.emulator.link.frame_ring import FrameRing, arrival_ns
 from moefabric.emulator.link.lateness import LatenessHistogram
 from moefabric.emulator.link.messages import RelayCounters, RelayPort
 from moefabric.emulator.link.port import LinkPort
@@ -74,22 +74,26 @@ class Relay:
         while True:
             readable, _, _ = select.select(watched, [], [], self._wait_s())
             # Frames that the kernel has seen until now are in the rings, those of later too.
-            now_ns = time.time_ns()
+            now_ns = time.monotonic_ns()
             if readable:
-                self._take_arrivals(now_ns)
+                self._take_arrivals()
                 if requests in readable and not self._reply(requests, replies):
                     return
             self._pass_on(now_ns)
 
     def _wait_s(self) -> float:
         times = [ns for link in self._links if (ns := link.next_ns) is not None]
-        return min(max(0.0, min(times) - time.time_ns()) / 1e9, _IDLE_S) if times else _IDLE_S
+        return min(max(0.0, min(times) - time.monotonic_ns()) / 1e9, _IDLE_S) if times else _IDLE_S
 
-    def _take_arrivals(self, now_ns: int) -> None:
+    def _take_arrivals(self) -> None:
         """Hand frames from all interfaces to the links on which they go, in order of time."""
-        arrivals: list[tuple[int, int, bytes]] = []
-        for number, ring in enumerate(self._rings):
-            arrivals += [(at_ns, number, frame) for at_ns, frame in ring.read(now_ns)]
+        read = [(number, ring.read()) for number, ring in enumerate(self._rings)]
+        wall_ns, now_ns = time.time_ns(), time.monotonic_ns()
+        arrivals = [
+            (arrival_ns(stamp_ns, wall_ns, now_ns), number, frame)
+            for number, frames in read
+            for stamp_ns, frame in frames
+        ]
         arrivals.sort(key=lambda arrival: arrival[0])
         for at_ns, number, frame in arrivals:
             peer = self._plan[number].peer
@@ -108,7 +112,7 @@ class Relay:
                     ring.send(frame)
                 except OSError:  # the interface is down or has no room
                     self._unsent += 1
-                self._lateness.add(time.time_ns() - due_ns)
+                self._lateness.add(time.monotonic_ns() - due_ns)
 
     def _reply(self, requests: int, replies: BinaryIO) -> bool:
         """Reply to all requests; return False at their end."""

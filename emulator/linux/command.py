@@ -46,12 +46,8 @@ BatchLine = tuple[str, str]
 """The part of the fabric (`s0/o1`) that errors name, and one command of a batch."""
 
 
-def run_batch(program: str, lines: Iterable[BatchLine]) -> str:
-    """Run all lines by one `ip -batch -` or `tc -batch -`, which stops at the first failure.
-
-    Args:
-        program: `ip` or `tc`.
-        lines: the commands, in order.
+def ip_batch(lines: Iterable[BatchLine]) -> str:
+    """Run all lines, in order, by one `ip -batch -`, which stops at the first failure.
 
     Returns:
         The standard output of all lines.
@@ -64,11 +60,11 @@ def run_batch(program: str, lines: Iterable[BatchLine]) -> str:
     text = "".join(f"{command}\n" for _, command in listed)
     limit_s = _BATCH_S + _LINE_S * len(listed)
     try:
-        return run([program, "-batch", "-"], input_text=text, timeout_s=limit_s)
+        return run(["ip", "-batch", "-"], input_text=text, timeout_s=limit_s)
     except CommandFailedError as error:
         match = _FAILED_LINE.search(error.output)
         if match is None:
             raise
         place, command = listed[int(match[1]) - 1]
         reason = " ".join(_FAILED_LINE.sub("", error.output).split())
-        raise FabricError(f"{place}: {program} {command}: {reason}") from error
+        raise FabricError(f"{place}: ip {command}: {reason}") from error

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from moefabric.emulator.ocs.fd_handoff import connect, receive_handoff
 from moefabric.emulator.ocs.server import OcsServer
 from moefabric.runtime import structured_log
 from moefabric.runtime.event_loop import IN, EventLoop
+from moefabric.runtime.processes import stop_signals
 from moefabric.runtime.run_directory import RunDirectory, shared_name
 
 _NICENESS = -10
@@ -51,14 +51,15 @@ def main(words: list[str] | None = None) -> int:
     deadline = "how long to wait for the socket"
     add("--deadline", type=float, default=10.0, metavar="SECONDS", help=deadline)
     options = parser.parse_args(words)
-    paths, stop = options.socket, stop_signal()
+    paths = options.socket
     is_handoff = paths[0].suffix == ".handoff"
     structured_log.start(shared_name([path.stem for path in paths]) if is_handoff else "ocs")
     try:
-        if options.forever or paths[0].is_dir():
-            serve_all(paths[0], stop)
-        else:
-            serve(paths, stop, options.deadline)
+        with stop_signals() as stop:
+            if options.forever or paths[0].is_dir():
+                serve_all(paths[0], stop)
+            else:
+                serve(paths, stop, options.deadline)
     except FabricError as error:
         print(error, file=sys.stderr)
         return 1
@@ -69,16 +70,6 @@ def prepare() -> None:
     """Load the built-in front ends, before the prefork server forks processes of switches."""
     for name in ("scpi.dialect:SCPI", "tl1.dialect:TL1", "restconf.dialect:RESTCONF"):
         resolve_name(ocs_dialect(f"moefabric.emulator.ocs.{name}").front_end)
-
-
-def stop_signal() -> socket.socket:
-    """Return a socket that becomes readable when SIGTERM or SIGINT comes to this process."""
-    receiver, sender = socket.socketpair()
-    sender.setblocking(False)
-    signal.set_wakeup_fd(sender.detach(), warn_on_full_buffer=False)  # until the process ends
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    return receiver
 
 
 def serve(paths: Sequence[Path], stop: socket.socket, deadline_s: float) -> None:
@@ -134,7 +125,7 @@ def _start(
             dialect: resources.enter_context(socket.socket(fileno=fd))
             for dialect, fd in zip(facts["listening"], fds[1:], strict=True)
         }
-        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), fds[0])
+        crossbar = BpfCrossbar(Ports(facts["ports"]), fds[0])
         resources.callback(crossbar.close)
         fabric = FabricLink(sock, loop, end)
         server = OcsServer(crossbar, DeviceSpec.from_json(facts), fabric, loop)

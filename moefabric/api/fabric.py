@@ -15,6 +15,7 @@ from moefabric.core.errors import ControlError, FabricError
 from moefabric.core.machines import MachinePlacement
 from moefabric.emulator.fabric import lifecycle
 from moefabric.results.progress import PlainProgressReporter
+from moefabric.runtime.run_directory import FabricWiring
 from moefabric.testbed.cluster.ray_fabric import placer
 from moefabric.testbed.cluster.ray_fabric import remove_fabric as remove_fabric_of_cluster
 from moefabric.testbed.fabric_processes import up_timeout_s
@@ -108,13 +109,9 @@ class EmulatedFabric:
         fabric = self.spec.build()
         check_descriptor_limit(data_paths(fabric))
         place: AbstractContextManager[MachinePlacement | None] = nullcontext()
-        found, faults = "", list[str]()
-        if self.name in lifecycle.running_fabrics():
-            running = Lab(self.name).wiring
-            if cluster is not None and running.placement is None:
-                remedy = f"`moefabric down {self.name}` first"
-                raise FabricError(f"{self.name} runs on this machine, not on a cluster: {remedy}")
-            place, found = nullcontext(running.placement), running.identity
+        faults = list[str]()
+        if running := self._running_wiring(cluster):
+            place = nullcontext(running.placement)
             with suppress(FabricError):  # it ends just now, or `start_fabric` says what is wrong
                 faults = lifecycle.faults(self.name)
         elif cluster is not None:
@@ -124,7 +121,8 @@ class EmulatedFabric:
                 fabric = fitted_fabric(fabric, placement, PlainProgressReporter())
             wiring = start_fabric(fabric, self.spec, placement)
             # A fabric with faults is replaced. Another process may have brought one up meanwhile.
-            is_found = wiring.identity == found or lifecycle.owner(self.name) != os.getpid()
+            is_same = running is not None and wiring.identity == running.identity
+            is_found = is_same or lifecycle.owner(self.name) != os.getpid()
             lab = Lab(self.name, was_up=is_found, replaced=() if is_found else faults)
             if not lab.was_up:
                 undo.callback(lab.down)
@@ -145,6 +143,16 @@ class EmulatedFabric:
                 lifecycle.disown(self.name)  # it stays after the end of this process
             undo.pop_all()
         return lab
+
+    def _running_wiring(self, cluster: str | None) -> FabricWiring | None:
+        """Return the wiring of the fabric if it is up, where it is asked for."""
+        if self.name not in lifecycle.running_fabrics():
+            return None
+        wiring = Lab(self.name).wiring
+        if cluster is not None and wiring.placement is None:
+            remedy = f"`moefabric down {self.name}` first"
+            raise FabricError(f"{self.name} runs on this machine, not on a cluster: {remedy}")
+        return wiring
 
 
 def load_fabric(path: str | Path, settings: Sequence[str] = (), **changes: Any) -> EmulatedFabric:

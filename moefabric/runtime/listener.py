@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,12 @@ BATCH = 16  # connections accepted in one turn of the loop
 PAUSE_NS = 200_000_000  # how long a listener without descriptors leaves connections waiting
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of `accept` that stay while descriptors or memory lack; the listener stays readable."""
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of open descriptors as far as it may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Listener:

@@ -5,10 +5,11 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -16,6 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 from moefabric.core.errors import FabricError
 from moefabric.runtime.waiting import Deadline
 
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+"""Signals by which a process is asked to end."""
 _KILL_S: Final = 5.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -27,6 +30,21 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
+
+
+@contextmanager
+def stop_signals() -> Iterator[socket.socket]:
+    """Yield a socket that receives the number of each signal; SIGTERM and SIGINT do no more."""
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)  # makes the wake-up descriptor readable
+        try:
+            yield receiver
+        finally:
+            signal.set_wakeup_fd(-1)
 
 
 def end_text(status: int) -> str:

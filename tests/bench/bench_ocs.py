@@ -65,7 +65,7 @@ def matching(shift: int) -> bytes:
 
 
 def test_matching_of_64_circuits_takes_about_a_millisecond(tmp_path: Path) -> None:
-    ports = Ports(2 * CIRCUITS, 2 * CIRCUITS)
+    ports = Ports(2 * CIRCUITS)
     crossbar = BpfCrossbar.create(ports)
     with ExitStack() as resources:
         resources.callback(crossbar.close)

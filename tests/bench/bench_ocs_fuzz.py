@@ -43,7 +43,7 @@ class ServedOcs:
     """A process that serves a switch of 12 ports with two lit cross-connects."""
 
     def __init__(self, folder: Path, resources: ExitStack) -> None:
-        crossbar = BpfCrossbar.create(Ports(12, 12))
+        crossbar = BpfCrossbar.create(Ports(12))
         self.crossbar = resources.enter_context(contextlib.closing(crossbar))
         crossbar.load(dict.fromkeys(LIT.items(), 0))
         listeners = {

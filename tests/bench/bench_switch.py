@@ -71,7 +71,7 @@ def chain() -> Iterator[tuple[HostNetwork, list[BpfDatapath]]]:
             interfaces = {HOST: hosts[host], NIC: f"e{host}"}
             namespaces.run_in(place, partial(switch.attach, interfaces))
             switches.append(switch)
-        crossbar = undo.enter_context(closing(BpfCrossbar.create(Ports(2, 2))))
+        crossbar = undo.enter_context(closing(BpfCrossbar.create(Ports(2))))
         crossbar.attach({1: "o1", 2: "o2"}, place)
         crossbar.load({(1, 4): 0, (2, 3): 0})
         yield wires, switches

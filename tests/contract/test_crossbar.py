@@ -26,7 +26,7 @@ class Bench:
 
 
 def in_memory() -> Bench:
-    crossbar = MemoryCrossbar(Ports(N, N))
+    crossbar = MemoryCrossbar(Ports(N))
 
     def send(port: int) -> int | None:
         out_port = crossbar.forward(port, time.monotonic_ns())

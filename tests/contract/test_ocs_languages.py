@@ -215,7 +215,7 @@ class ServedSwitch:
     """A switch that a thread serves on the loopback interface by all protocols."""
 
     def __init__(self, resources: contextlib.ExitStack) -> None:
-        self.crossbar = MemoryCrossbar(Ports(12, 12))
+        self.crossbar = MemoryCrossbar(Ports(12))
         server = OcsServer(
             self.crossbar, DeviceSpec(DeviceProfile(settle=SettleTime(fixed_ns=SETTLE_NS)))
         )

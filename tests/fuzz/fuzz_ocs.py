@@ -60,7 +60,7 @@ def read_fabric_link(data: bytes) -> None:
 
     def connect(sock: socket.socket, loop: EventLoop) -> None:
         link = FabricLink(sock, loop)
-        link.start(OcsDevice(MemoryCrossbar(Ports(4, 4)), loop, host=link))
+        link.start(OcsDevice(MemoryCrossbar(Ports(4)), loop, host=link))
 
     _answer(connect, data)
 

@@ -105,7 +105,7 @@ class HostNetwork(AbstractContextManager["HostNetwork"]):
     def crossbar(self) -> BpfCrossbar:
         """Return a dark crossbar; host i is on port i."""
         interfaces = self.plug_in()
-        crossbar = BpfCrossbar.create(Ports(len(self.hosts), len(self.hosts)))
+        crossbar = BpfCrossbar.create(Ports(len(self.hosts)))
         self._resources.callback(crossbar.close)
         crossbar.attach(interfaces, self.path(self.ocs))
         return crossbar

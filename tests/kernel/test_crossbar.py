@@ -180,7 +180,7 @@ def test_load_writes_idle_generation_then_selects_it(crossbar: BpfCrossbar) -> N
         selected = memory.view[Layout.SELECTOR]
         crossbar.load(circuits((1, 3)))
         assert memory.view[Layout.SELECTOR] == 1 - selected
-        start = layout.entry(selected, 0)
+        start = layout.entries(selected)
         old_generation = bytes(memory.view[start : start + layout.generation_bytes])
         assert old_generation == layout.pack(circuits((1, 2)))
 
@@ -189,7 +189,7 @@ def test_other_holder_of_descriptor_reads_and_changes_cross_connects(
     crossbar: BpfCrossbar, sockets: Sockets
 ) -> None:
     crossbar.load(circuits((1, 2), lit_at_ns=7))
-    second = BpfCrossbar(Ports(N, N), os.dup(crossbar.fd))
+    second = BpfCrossbar(Ports(N), os.dup(crossbar.fd))
     assert second.cross_connects() == circuits((1, 2), lit_at_ns=7)
     second.load(circuits((1, 3)))
     second.close()

@@ -54,7 +54,7 @@ def test_circuit_carries_flow_at_nic_rate_and_dark_ocs_carries_nothing(
         facts, (crossbar_fd, *listeners) = receive_handoff(handoff)
         for listener in listeners:
             os.close(listener)
-        crossbar = BpfCrossbar(Ports(facts["ports"], facts["ports"]), crossbar_fd)
+        crossbar = BpfCrossbar(Ports(facts["ports"]), crossbar_fd)
         assert not ping(machine, small, within_s=1)
         crossbar.load({(1, 4): 0, (2, 3): 0})
         assert ping(machine, small)

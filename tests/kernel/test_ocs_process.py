@@ -63,7 +63,7 @@ class OcsLab:
     @property
     def crossbar(self) -> BpfCrossbar:
         """Another handle of the crossbar."""
-        crossbar = BpfCrossbar(Ports(PORTS, PORTS), os.dup(self.crossbar_fd))
+        crossbar = BpfCrossbar(Ports(PORTS), os.dup(self.crossbar_fd))
         self._resources.callback(crossbar.close)
         return crossbar
 

@@ -79,11 +79,11 @@ def ocs_device(
     With `shared`, its thread serves a second switch too, whose cross-connects must stay.
     """
     listener = socket.create_server(address)
-    server = OcsServer(MemoryCrossbar(Ports(ports, ports)), DeviceSpec(profile))
+    server = OcsServer(MemoryCrossbar(Ports(ports)), DeviceSpec(profile))
     bound_address: tuple[str, int] = listener.getsockname()[:2]
     server.open(listener, dialect)
     pairs = [(port, ports + port) for port in range(1, ports + 1)]
-    others = [MemoryCrossbar(Ports(ports, ports))] if shared else []
+    others = [MemoryCrossbar(Ports(ports))] if shared else []
     neighbours = [OcsServer(other, DeviceSpec(profile), None, server.loop) for other in others]
     for neighbour in neighbours:
         neighbour.open(socket.create_server(("127.0.0.1", 0)), dialect)

@@ -93,7 +93,7 @@ class OcsBench:
         self, inputs: int = 12, spec: DeviceSpec | None = None, dialects: Sequence[str] = BUILT_IN
     ) -> None:
         self.timers = VirtualTimers(1)
-        self.crossbar = MemoryCrossbar(Ports(inputs, inputs))
+        self.crossbar = MemoryCrossbar(Ports(inputs))
         self.device = OcsDevice(self.crossbar, self.timers, spec, wall_s=self.wall_s)
         self.front_ends = {name: open_front_end(name, self.device) for name in dialects}
 

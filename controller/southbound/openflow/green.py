@@ -4,7 +4,6 @@ A controller runs on Eventlet's one thread, since Ryu does.
 """
 
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator
@@ -25,6 +24,7 @@ from eventlet.semaphore import Semaphore
 from moefabric.controller.http_client import Dial
 from moefabric.core.errors import ControlError
 from moefabric.runtime.counted_warnings import CountedWarnings
+from moefabric.runtime.listener import raise_descriptor_limit
 
 T = TypeVar("T")
 Serve = Callable[[socket.socket, tuple[str, int]], object]
@@ -108,8 +108,7 @@ def start_hub() -> None:
     The process may then open as many files as the system permits.
     """
     use_hub(_Hub)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_descriptor_limit()
 
 
 def start(function: Callable[[], T], *, now: bool = False) -> Callable[[], T]:

@@ -155,7 +155,7 @@ def _partner(device: OcsDevice, _status: Status, parameters: str) -> str:
 
 
 def _size(device: OcsDevice, _status: Status) -> str:
-    return f"{device.ports.size.inputs},{device.ports.size.outputs}"
+    return f"{device.ports.size.inputs},{device.ports.size.inputs}"
 
 
 def _port_states(device: OcsDevice, _status: Status, parameters: str) -> str:

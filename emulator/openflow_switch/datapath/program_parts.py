@@ -110,9 +110,9 @@ def clear_stack(place: int, length: int) -> Code:
         yield bpf.store(Size.DOUBLE, Reg.R10, at, 0)
 
 
-def network_order(value: int, bits: int) -> int:
-    """Return a constant in the byte order of a value that is loaded from a frame."""
-    return int.from_bytes(value.to_bytes(bits // 8), sys.byteorder)
+def network_order(value: int) -> int:
+    """Return 16 bits of a constant in the byte order of a value that is loaded from a frame."""
+    return int.from_bytes(value.to_bytes(2), sys.byteorder)
 
 
 def frame_length(dst: Reg, scratch: Reg) -> Code:
@@ -328,7 +328,7 @@ def _set_dscp() -> Code:
     yield bpf.load(Size.WORD, Reg.R1, *_ARGUMENT)
     yield Label("dscp")
     yield bpf.load(Size.HALF, Reg.R2, Reg.R10, Stack.KEY + KeyOffset.ETH_TYPE)
-    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, network_order(IPV4, 16), "next step")
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R2, network_order(IPV4), "next step")
     yield bpf.shift_left(Reg.R1, 2)
     yield bpf.store(Size.DOUBLE, Reg.R10, Stack.SAVED, Reg.R1)
     yield from load_frame(14, header, 20)

@@ -123,8 +123,8 @@ def _build_key() -> Code:
     yield from load_frame(0, key + KeyOffset.ETH_DST, 14)
     yield bpf.jump_if(Jump.NEGATIVE, Reg.R0, 0, "drop")
     yield bpf.load(Size.HALF, Reg.R1, Reg.R10, key + KeyOffset.ETH_TYPE)
-    yield bpf.jump_if(Jump.EQUAL, Reg.R1, network_order(ARP, 16), "arp")
-    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV4, 16), "keyed")
+    yield bpf.jump_if(Jump.EQUAL, Reg.R1, network_order(ARP), "arp")
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV4), "keyed")
     yield from _build_ipv4_key()
     yield bpf.jump("keyed")
     yield Label("arp")
@@ -149,7 +149,7 @@ def _build_ipv4_key() -> Code:
         yield bpf.load(Size.WORD, Reg.R1, Reg.R10, header + offset)
         yield bpf.store(Size.WORD, Reg.R10, key + place, Reg.R1)
     yield bpf.load(Size.HALF, Reg.R1, Reg.R10, header + 6)
-    yield bpf.bit_and(Reg.R1, network_order(0x1FFF, 16))
+    yield bpf.bit_and(Reg.R1, network_order(0x1FFF))
     yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, 0, "keyed")  # a later fragment has no ports
     for protocol in WITH_PORTS:
         yield bpf.jump_if(Jump.EQUAL, Reg.R7, protocol, "ports")
@@ -299,7 +299,7 @@ def _select_slot() -> Code:
     yield bpf.jump_if(Jump.EQUAL, Reg.R1, 0, "slotted")
     yield from clear_stack(Stack.MASKED_KEY, 32)
     yield bpf.load(Size.HALF, Reg.R1, Reg.R10, Stack.KEY + KeyOffset.ETH_TYPE)
-    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV6, 16), "no IPv6")
+    yield bpf.jump_if(Jump.NOT_EQUAL, Reg.R1, network_order(IPV6), "no IPv6")
     yield from load_frame(14 + 8, Stack.MASKED_KEY, 32)
     yield Label("no IPv6")
     yield bpf.move(Reg.R2, 0)

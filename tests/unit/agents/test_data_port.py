@@ -17,13 +17,13 @@ import pytest
 from moefabric.agents.engine import connections, relays, wire
 from moefabric.agents.engine.connections import Connections
 from moefabric.agents.engine.resources import MOST_UNNAMED, Resources
-from moefabric.agents.engine.sockets import raise_descriptor_limit
 from moefabric.agents.engine.wire import Greeting
 from moefabric.agents.fleet.channel import Channel, connect_local, request_all
 from moefabric.agents.fleet.connections import DataPath
 from moefabric.agents.fleet.fleet import Fleet
 from moefabric.agents.remote.bundle import AGENT
 from moefabric.runtime.event_loop import IN, MAX_LOGGED, NOW, CallbackOwner, EventLoop
+from moefabric.runtime.listener import raise_descriptor_limit
 from tests.support.agents_lab import agent, paced_flow
 from tests.support.attempts import measurements
 

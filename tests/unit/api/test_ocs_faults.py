@@ -116,7 +116,7 @@ class InMemory(FailureInjection):
 
     def __init__(self) -> None:
         super().__init__("lab")
-        self.device = OcsDevice(MemoryCrossbar(Ports(6, 6)), VirtualTimers())
+        self.device = OcsDevice(MemoryCrossbar(Ports(6)), VirtualTimers())
 
     def _ask_ocs(self, name: str, request: Mapping[str, Any]) -> Json:
         match request["do"]:

@@ -37,7 +37,7 @@ def settled_ms(profile: DeviceProfile, *commands: list[tuple[int, int]]) -> floa
     """Return how long the light of the last command takes on a switch with this profile."""
     assert profile.ports is not None
     timers, commanded = VirtualTimers(), 0
-    crossbar = MemoryCrossbar(Ports(profile.ports, profile.ports))
+    crossbar = MemoryCrossbar(Ports(profile.ports))
     device = OcsDevice(crossbar, timers, DeviceSpec(profile))
     for pairs in commands:
         timers.advance_all()

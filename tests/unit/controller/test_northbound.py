@@ -230,6 +230,44 @@ def test_health_shows_missing_switches() -> None:
     assert bench.ask("GET", "/health")[1]["ready"] is True
 
 
+MALFORMED_DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
+    "not-square": ({"demand": [[0, 1]]}, "demand: 3 servers need a 3x3 matrix"),
+    "unequal-rows": (
+        {"demand": [[0, 1, 2], [1, 0], [2, 1, 0]]},
+        "demand[1]: 2 numbers in this row, 3 servers need 3",
+    ),
+    "negative": ({"demand": [[0, -1, 0]] * 3}, "demand: [0][1]: -1 is not a number of bytes"),
+    "words": ({"demand": [["a"] * 3] * 3}, "demand: could not convert"),
+    "a-word": ({"demand": "all"}, "demand: "),
+    "policy": ({"demand": DEMAND, "policy": "best"}, "policy: 'best' is not one of eps"),
+    "all-to-alls": (
+        {"demand": DEMAND, "all_to_alls": {"alike": 0, "left": 8}},
+        "all_to_alls: two numbers above zero are needed, alike and left",
+    ),
+    "all-to-alls-number": (
+        {"demand": DEMAND, "all_to_alls": 8},
+        "all_to_alls: two numbers above zero are needed, alike and left",
+    ),
+    "policy-number": ({"demand": DEMAND, "policy": 1}, "policy: a name is needed, not 1"),
+    "no-time": (
+        {"demand": DEMAND, "plan_limit_s": 0},
+        "plan_limit_s: seconds above zero are needed, not 0",
+    ),
+    "too-much-time": (
+        {"demand": DEMAND, "plan_limit_s": 10**400},
+        "plan_limit_s: at most 20 s are possible",
+    ),
+    "many-digits": ({"demand": [[0, 10**400, 0]] * 3}, "demand: int too large"),
+    "many-bytes": ({"demand": [[0, 1e308, 0]] * 3}, "demand: at most 1e+24 bytes are possible"),
+    "many-all-to-alls": (
+        {"demand": DEMAND, "all_to_alls": {"alike": 10**400, "left": 8}},
+        "all_to_alls: two numbers above zero are needed",
+    ),
+    "strangers": ({"demand": DEMAND, "servers": ["s0", "s1", "s9"]}, "servers: s0, s1, s9 are not"),
+    "servers-number": ({"demand": DEMAND, "servers": 3}, "servers: a list of names"),
+}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error"),
     [
@@ -248,136 +286,15 @@ def test_health_shows_missing_switches() -> None:
         pytest.param("POST", "/demand", {}, 400, "demand: missing", id="no-demand"),
         pytest.param(
             "POST",
-            "/demand",
-            {"demand": [[0, 1]]},
-            400,
-            "demand: 3 servers need a 3x3 matrix",
-            id="not-square",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": [[0, 1, 2], [1, 0], [2, 1, 0]]},
-            400,
-            "demand[1]: 2 numbers in this row, 3 servers need 3",
-            id="unequal-rows",
-        ),
-        pytest.param(
-            "POST",
             "/light",
             {"circuit": ["s0/o0~s1/o0"]},
             400,
             "circuit: is not a key here; there are circuits, demand",
             id="unknown-key",
         ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": [[0, -1, 0]] * 3},
-            400,
-            "demand: [0][1]: -1 is not a number of bytes",
-            id="negative",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": [["a"] * 3] * 3},
-            400,
-            "demand: could not convert",
-            id="words",
-        ),
-        pytest.param("POST", "/demand", {"demand": "all"}, 400, "demand: ", id="a-word"),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "policy": "best"},
-            400,
-            "policy: 'best' is not one of eps",
-            id="policy",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "all_to_alls": {"alike": 0, "left": 8}},
-            400,
-            "all_to_alls: two numbers above zero are needed, alike and left",
-            id="all-to-alls",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "all_to_alls": 8},
-            400,
-            "all_to_alls: two numbers above zero are needed, alike and left",
-            id="all-to-alls-number",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "policy": 1},
-            400,
-            "policy: a name is needed, not 1",
-            id="policy-number",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "plan_limit_s": 0},
-            400,
-            "plan_limit_s: seconds above zero are needed, not 0",
-            id="no-time",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "plan_limit_s": 10**400},
-            400,
-            "plan_limit_s: at most 20 s are possible",
-            id="too-much-time",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": [[0, 10**400, 0]] * 3},
-            400,
-            "demand: int too large",
-            id="many-digits",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": [[0, 1e308, 0]] * 3},
-            400,
-            "demand: at most 1e+24 bytes are possible",
-            id="many-bytes",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "all_to_alls": {"alike": 10**400, "left": 8}},
-            400,
-            "all_to_alls: two numbers above zero are needed",
-            id="many-all-to-alls",
-        ),
         pytest.param("POST", "/light", b"[" * 100_000, 400, "not JSON: ", id="deep-json"),
         pytest.param(
             "GET", "/failures?wait=nan", None, 400, "wait is a number of seconds", id="wait"
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "servers": ["s0", "s1", "s9"]},
-            400,
-            "servers: s0, s1, s9 are not",
-            id="strangers",
-        ),
-        pytest.param(
-            "POST",
-            "/demand",
-            {"demand": DEMAND, "servers": 3},
-            400,
-            "servers: a list of names",
-            id="servers-number",
         ),
         pytest.param(
             "POST", "/light", {"circuits": "all"}, 400, "circuits: a list of names", id="no-list"
@@ -405,6 +322,10 @@ def test_health_shows_missing_switches() -> None:
             400,
             "s0/o7, s9/o0: not an optical NIC of r0, which has s0/o0, s0/o1, s1/o0",
             id="no-such-nic",
+        ),
+        *(
+            pytest.param("POST", "/demand", body, 400, error, id=fault)
+            for fault, (body, error) in MALFORMED_DEMANDS.items()
         ),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from moefabric.core.errors import CommandFailedError, FabricError
-from moefabric.emulator.linux.command import run, run_batch
+from moefabric.emulator.linux.command import ip_batch, run
 
 
 def test_failed_command_reports_argv_status_and_output() -> None:
@@ -25,4 +25,4 @@ def test_batch_names_place_of_failed_line() -> None:
     with pytest.raises(
         FabricError, match=r's0/o1: ip link show dev no-such: Device "no-such" does not exist'
     ):
-        run_batch("ip", lines)
+        ip_batch(lines)

@@ -14,7 +14,7 @@ from moefabric.emulator.ocs.device_spec import DeviceSpec
 from tests.support.memory_crossbar import MemoryCrossbar
 from tests.support.virtual_timers import VirtualTimers
 
-PORTS = Ports(4, 4)  # inputs 1..4, outputs 5..8
+PORTS = Ports(4)  # inputs 1..4, outputs 5..8
 SETTLE_NS = 25_000_000
 SETTLE = SettleTime(fixed_ns=SETTLE_NS)
 
@@ -66,55 +66,21 @@ def test_sub_removes_cross_connects() -> None:
     assert connects((1, 5), (2, 6)).sub([(1, 5)]) == connects((2, 6))
 
 
+INVALID_CHANGES: dict[str, tuple[Callable[[CrossConnects], object], Refusal, str]] = {
+    "output-as-input": (lambda c: c.add([(5, 5)]), Refusal.NO_SUCH_PORT, "5: inputs are 1..4"),
+    "input-as-output": (lambda c: c.add([(1, 4)]), Refusal.NO_SUCH_PORT, "4: outputs are 5..8"),
+    "port-zero": (lambda c: c.only([(0, 5)]), Refusal.NO_SUCH_PORT, "0: inputs are 1..4"),
+    "beyond-the-last": (lambda c: c.only([(1, 9)]), Refusal.NO_SUCH_PORT, "9: outputs are 5..8"),
+    "input-twice": (lambda c: c.add([(1, 5), (1, 6)]), Refusal.CONFLICT, "input 1 twice"),
+    "output-twice": (lambda c: c.only([(1, 5), (2, 5)]), Refusal.CONFLICT, "output 5 twice"),
+    "only-twice": (lambda c: c.only([(1, 5), (1, 6)]), Refusal.CONFLICT, "input 1 twice"),
+    "sub-elsewhere": (lambda c: c.sub([(1, 6)]), Refusal.NOT_CONNECTED, "1 is not joined to 6"),
+    "unequal-lists": (lambda _: pair_up([1, 2], [5]), Refusal.MISMATCH, "2 inputs for 1 outputs"),
+}
+
+
 @pytest.mark.parametrize(
-    ("change", "reason", "message"),
-    [
-        pytest.param(
-            lambda c: c.add([(5, 5)]),
-            Refusal.NO_SUCH_PORT,
-            "5: inputs are 1..4",
-            id="output-as-input",
-        ),
-        pytest.param(
-            lambda c: c.add([(1, 4)]),
-            Refusal.NO_SUCH_PORT,
-            "4: outputs are 5..8",
-            id="input-as-output",
-        ),
-        pytest.param(
-            lambda c: c.only([(0, 5)]), Refusal.NO_SUCH_PORT, "0: inputs are 1..4", id="port-zero"
-        ),
-        pytest.param(
-            lambda c: c.only([(1, 9)]),
-            Refusal.NO_SUCH_PORT,
-            "9: outputs are 5..8",
-            id="beyond-the-last",
-        ),
-        pytest.param(
-            lambda c: c.add([(1, 5), (1, 6)]), Refusal.CONFLICT, "input 1 twice", id="input-twice"
-        ),
-        pytest.param(
-            lambda c: c.only([(1, 5), (2, 5)]),
-            Refusal.CONFLICT,
-            "output 5 twice",
-            id="output-twice",
-        ),
-        pytest.param(
-            lambda c: c.only([(1, 5), (1, 6)]), Refusal.CONFLICT, "input 1 twice", id="only-twice"
-        ),
-        pytest.param(
-            lambda c: c.sub([(1, 6)]),
-            Refusal.NOT_CONNECTED,
-            "1 is not joined to 6",
-            id="sub-elsewhere",
-        ),
-        pytest.param(
-            lambda _: pair_up([1, 2], [5]),
-            Refusal.MISMATCH,
-            "2 inputs for 1 outputs",
-            id="unequal-lists",
-        ),
-    ],
+    ("change", "reason", "message"), INVALID_CHANGES.values(), ids=INVALID_CHANGES
 )
 def test_invalid_change_is_refused_with_reason(
     change: Callable[[CrossConnects], object], reason: Refusal, message: str

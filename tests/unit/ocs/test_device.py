@@ -22,7 +22,7 @@ from tests.support.virtual_timers import VirtualTimers
 
 MS = 1_000_000
 POLATIS = DeviceProfile()
-PORTS = Ports(4, 4)  # inputs 1..4, outputs 5..8
+PORTS = Ports(4)  # inputs 1..4, outputs 5..8
 
 
 class RecordingHost(DeviceHost):

@@ -19,57 +19,38 @@ def pairs(*connected: tuple[int, int]) -> dict[str, Any]:
     return {"pair": [{"ingress": p, "egress": q} for p, q in connected]}
 
 
-@pytest.mark.parametrize(
-    ("op", "path", "value", "after"),
-    [
-        pytest.param(
-            Op.MERGE, "cross-connects", pairs((3, 15)), pairs((1, 13), (2, 14), (3, 15)), id="merge"
-        ),
-        pytest.param(
-            Op.MERGE,
-            "cross-connects/pair",
-            [{"ingress": 2, "egress": 15}],
-            pairs((1, 13), (2, 15)),
-            id="merge-a-list",
-        ),
-        pytest.param(
-            Op.MERGE,
-            "cross-connects/pair=2",
-            {"ingress": 2, "egress": 15},
-            pairs((1, 13), (2, 15)),
-            id="merge-an-entry",
-        ),
-        pytest.param(Op.REPLACE, "cross-connects", pairs((3, 15)), pairs((3, 15)), id="replace"),
-        pytest.param(Op.REPLACE, "cross-connects/pairs", [], pairs(), id="replace-a-list"),
-        pytest.param(
-            Op.REPLACE,
-            "cross-connects/pair=1",
-            {"ingress": 1, "egress": 15},
-            pairs((2, 14), (1, 15)),
-            id="replace-an-entry",
-        ),
-        pytest.param(
-            Op.REPLACE,
-            "cross-connects/pair=1/egress",
-            15,
-            pairs((1, 15), (2, 14)),
-            id="replace-a-leaf",
-        ),
-        pytest.param(Op.REPLACE, "cross-connects/pair=1/ingress", 1, TWO, id="repeat-a-key"),
-        pytest.param(
-            Op.CREATE,
-            "cross-connects",
-            pairs((3, 15)),
-            pairs((1, 13), (2, 14), (3, 15)),
-            id="create",
-        ),
-        pytest.param(Op.DELETE, "cross-connects", None, {}, id="delete"),
-        pytest.param(Op.DELETE, "cross-connects/pair", None, pairs(), id="delete-a-list"),
-        pytest.param(
-            Op.DELETE, "cross-connects/pair=1", None, pairs((2, 14)), id="delete-an-entry"
-        ),
-    ],
-)
+EDITS: dict[str, tuple[Op, str, Any, Any]] = {
+    "merge": (Op.MERGE, "cross-connects", pairs((3, 15)), pairs((1, 13), (2, 14), (3, 15))),
+    "merge-a-list": (
+        Op.MERGE,
+        "cross-connects/pair",
+        [{"ingress": 2, "egress": 15}],
+        pairs((1, 13), (2, 15)),
+    ),
+    "merge-an-entry": (
+        Op.MERGE,
+        "cross-connects/pair=2",
+        {"ingress": 2, "egress": 15},
+        pairs((1, 13), (2, 15)),
+    ),
+    "replace": (Op.REPLACE, "cross-connects", pairs((3, 15)), pairs((3, 15))),
+    "replace-a-list": (Op.REPLACE, "cross-connects/pairs", [], pairs()),
+    "replace-an-entry": (
+        Op.REPLACE,
+        "cross-connects/pair=1",
+        {"ingress": 1, "egress": 15},
+        pairs((2, 14), (1, 15)),
+    ),
+    "replace-a-leaf": (Op.REPLACE, "cross-connects/pair=1/egress", 15, pairs((1, 15), (2, 14))),
+    "repeat-a-key": (Op.REPLACE, "cross-connects/pair=1/ingress", 1, TWO),
+    "create": (Op.CREATE, "cross-connects", pairs((3, 15)), pairs((1, 13), (2, 14), (3, 15))),
+    "delete": (Op.DELETE, "cross-connects", None, {}),
+    "delete-a-list": (Op.DELETE, "cross-connects/pair", None, pairs()),
+    "delete-an-entry": (Op.DELETE, "cross-connects/pair=1", None, pairs((2, 14))),
+}
+
+
+@pytest.mark.parametrize(("op", "path", "value", "after"), EDITS.values(), ids=EDITS)
 def test_edit_changes_tree(op: Op, path: str, value: Any, after: Any) -> None:
     before = deepcopy(TWO)
     assert apply_edit(before, op, parse_target(path), value) == after

@@ -42,70 +42,49 @@ def replies_to(*lines: str, profile: DeviceProfile = POLATIS) -> list[str | None
 STATE = ":oxc:swit:conn:stat?"
 
 
-@pytest.mark.parametrize(
-    ("lines", "last"),
-    [
-        pytest.param(["*IDN?"], "Polatis,N-OST-12x12-LU1-DMHNS,000001,6.5.2.18", id="identity"),
-        pytest.param(["*OPC?"], "1", id="complete"),
-        pytest.param(["*STB?"], "0", id="status"),
-        pytest.param(["nonsense", "*stb?"], "4", id="status-with-an-error"),
-        pytest.param([":oxc:swit:size?"], "12,12", id="size"),
-        pytest.param([STATE], "(@),(@)", id="nothing-joined"),
-        pytest.param([":oxc:swit:conn:add (@1),(@17)"], None, id="no-reply"),
-        pytest.param([":oxc:swit:conn:add (@1),(@17)", STATE], "(@1),(@17)", id="add"),
-        pytest.param(
-            [":oxc:swit:conn:add (@3,1,2),(@22,19,18)", STATE],
-            "(@1,2,3),(@19,18,22)",
-            id="element-wise",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:add (@2),(@14)", STATE],
-            "(@1,2),(@13,14)",
-            id="kept",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@2),(@14)", STATE],
-            "(@2),(@14)",
-            id="only",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@13)", STATE],
-            "(@2),(@14)",
-            id="sub",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@)", STATE],
-            "(@2),(@14)",
-            id="sub-inputs",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@),(@)", STATE],
-            "(@),(@)",
-            id="only-nothing",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:disc:all", STATE],
-            "(@),(@)",
-            id="disconnect-all",
-        ),
-        pytest.param([":oxc:swit:conn:add (@1),(@13)", "*rst", STATE], "(@),(@)", id="reset"),
-        pytest.param(
-            [":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 2"],
-            '"18"',
-            id="partner-of-an-input",
-        ),
-        pytest.param(
-            [":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 18"],
-            '"2"',
-            id="partner-of-an-output",
-        ),
-        pytest.param([":oxc:swit:conn:port? 2"], '""', id="no-partner"),
-        pytest.param([":syst:err?"], '0,"No error"', id="no-error"),
-        pytest.param([":syst:err:all?"], '0,"No error"', id="no-errors"),
-        pytest.param(["nonsense", "*cls", ":syst:err?"], '0,"No error"', id="cleared"),
-        pytest.param(["", STATE], "(@),(@)", id="empty-line"),
-    ],
-)
+LAST_REPLIES: dict[str, tuple[list[str], str | None]] = {
+    "identity": (["*IDN?"], "Polatis,N-OST-12x12-LU1-DMHNS,000001,6.5.2.18"),
+    "complete": (["*OPC?"], "1"),
+    "status": (["*STB?"], "0"),
+    "status-with-an-error": (["nonsense", "*stb?"], "4"),
+    "size": ([":oxc:swit:size?"], "12,12"),
+    "nothing-joined": ([STATE], "(@),(@)"),
+    "no-reply": ([":oxc:swit:conn:add (@1),(@17)"], None),
+    "add": ([":oxc:swit:conn:add (@1),(@17)", STATE], "(@1),(@17)"),
+    "element-wise": ([":oxc:swit:conn:add (@3,1,2),(@22,19,18)", STATE], "(@1,2,3),(@19,18,22)"),
+    "kept": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:add (@2),(@14)", STATE],
+        "(@1,2),(@13,14)",
+    ),
+    "only": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@2),(@14)", STATE],
+        "(@2),(@14)",
+    ),
+    "sub": (
+        [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@13)", STATE],
+        "(@2),(@14)",
+    ),
+    "sub-inputs": (
+        [":oxc:swit:conn:add (@1,2),(@13,14)", ":oxc:swit:conn:sub (@1),(@)", STATE],
+        "(@2),(@14)",
+    ),
+    "only-nothing": (
+        [":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:conn:only (@),(@)", STATE],
+        "(@),(@)",
+    ),
+    "disconnect-all": ([":oxc:swit:conn:add (@1),(@13)", ":oxc:swit:disc:all", STATE], "(@),(@)"),
+    "reset": ([":oxc:swit:conn:add (@1),(@13)", "*rst", STATE], "(@),(@)"),
+    "partner-of-an-input": ([":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 2"], '"18"'),
+    "partner-of-an-output": ([":oxc:swit:conn:add (@2),(@18)", ":oxc:swit:conn:port? 18"], '"2"'),
+    "no-partner": ([":oxc:swit:conn:port? 2"], '""'),
+    "no-error": ([":syst:err?"], '0,"No error"'),
+    "no-errors": ([":syst:err:all?"], '0,"No error"'),
+    "cleared": (["nonsense", "*cls", ":syst:err?"], '0,"No error"'),
+    "empty-line": (["", STATE], "(@),(@)"),
+}
+
+
+@pytest.mark.parametrize(("lines", "last"), LAST_REPLIES.values(), ids=LAST_REPLIES)
 def test_commands_reply_as_drivers_expect(lines: list[str], last: str | None) -> None:
     assert replies_to(*lines)[-1] == last
 
@@ -158,94 +137,60 @@ def test_commands_of_a_line_are_executed_in_order(line: str, reply: str) -> None
     assert replies_to(line) == [reply]
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        pytest.param(
-            ":oxc:swit:conn:add",
-            '-109,"Missing parameter; 2 port lists such as (@1,2)"',
-            id="no-lists",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1)", '-109,"Missing parameter; 1 port lists of 2"', id="one-list"
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),(@13),(@14)",
-            '-108,"Parameter not allowed; 3 port lists of 2"',
-            id="three-lists",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add 1,13",
-            '-102,"Syntax error; a port list such as (@1,2), not 1,13"',
-            id="no-parentheses",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1)(@13)",
-            '-102,"Syntax error; a comma and a port list, not (@13)"',
-            id="no-comma",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),",
-            '-102,"Syntax error; a comma and a port list, not ,"',
-            id="half",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@x),(@13)",
-            '-104,"Data type error; a port number, not x"',
-            id="a-letter",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,),(@13)",
-            '-104,"Data type error; a port number, not nothing"',
-            id="a-gap",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1:999999),(@13)",
-            '-222,"Data out of range; more than 4096 ports in a list"',
-            id="too-many-ports",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@99),(@13)",
-            '-222,"Data out of range; 99: inputs are 1..12"',
-            id="no-such-input",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1),(@1)",
-            '-222,"Data out of range; 1: outputs are 13..24"',
-            id="no-such-output",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,2),(@13,13)",
-            '-221,"Settings conflict; output 13 twice"',
-            id="output-twice",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:add (@1,2),(@13)",
-            '-200,"Execution error; 2 inputs for 1 outputs"',
-            id="unequal",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:sub (@1),(@13)",
-            '-200,"Execution error; 1 is not joined to 13"',
-            id="sub-nothing",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port? 25",
-            '-222,"Data out of range; 25: ports are 1..24"',
-            id="port-of-no-port",
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port?", '-109,"Missing parameter; a port number"', id="port-of-nothing"
-        ),
-        pytest.param(
-            ":oxc:swit:conn:port? x",
-            '-104,"Data type error; a port number, not x"',
-            id="port-of-a-letter",
-        ),
-        pytest.param("*idn? now", '-108,"Parameter not allowed; now"', id="a-parameter-too-many"),
-        pytest.param('say "hello"', '-113,"Undefined header; say"', id="undefined"),
-    ],
-)
+REFUSED: dict[str, tuple[str, str]] = {
+    "no-lists": (":oxc:swit:conn:add", '-109,"Missing parameter; 2 port lists such as (@1,2)"'),
+    "one-list": (":oxc:swit:conn:add (@1)", '-109,"Missing parameter; 1 port lists of 2"'),
+    "three-lists": (
+        ":oxc:swit:conn:add (@1),(@13),(@14)",
+        '-108,"Parameter not allowed; 3 port lists of 2"',
+    ),
+    "no-parentheses": (
+        ":oxc:swit:conn:add 1,13",
+        '-102,"Syntax error; a port list such as (@1,2), not 1,13"',
+    ),
+    "no-comma": (
+        ":oxc:swit:conn:add (@1)(@13)",
+        '-102,"Syntax error; a comma and a port list, not (@13)"',
+    ),
+    "half": (":oxc:swit:conn:add (@1),", '-102,"Syntax error; a comma and a port list, not ,"'),
+    "a-letter": (":oxc:swit:conn:add (@x),(@13)", '-104,"Data type error; a port number, not x"'),
+    "a-gap": (
+        ":oxc:swit:conn:add (@1,),(@13)",
+        '-104,"Data type error; a port number, not nothing"',
+    ),
+    "too-many-ports": (
+        ":oxc:swit:conn:add (@1:999999),(@13)",
+        '-222,"Data out of range; more than 4096 ports in a list"',
+    ),
+    "no-such-input": (
+        ":oxc:swit:conn:add (@99),(@13)",
+        '-222,"Data out of range; 99: inputs are 1..12"',
+    ),
+    "no-such-output": (
+        ":oxc:swit:conn:add (@1),(@1)",
+        '-222,"Data out of range; 1: outputs are 13..24"',
+    ),
+    "output-twice": (
+        ":oxc:swit:conn:add (@1,2),(@13,13)",
+        '-221,"Settings conflict; output 13 twice"',
+    ),
+    "unequal": (
+        ":oxc:swit:conn:add (@1,2),(@13)",
+        '-200,"Execution error; 2 inputs for 1 outputs"',
+    ),
+    "sub-nothing": (
+        ":oxc:swit:conn:sub (@1),(@13)",
+        '-200,"Execution error; 1 is not joined to 13"',
+    ),
+    "port-of-no-port": (":oxc:swit:conn:port? 25", '-222,"Data out of range; 25: ports are 1..24"'),
+    "port-of-nothing": (":oxc:swit:conn:port?", '-109,"Missing parameter; a port number"'),
+    "port-of-a-letter": (":oxc:swit:conn:port? x", '-104,"Data type error; a port number, not x"'),
+    "a-parameter-too-many": ("*idn? now", '-108,"Parameter not allowed; now"'),
+    "undefined": ('say "hello"', '-113,"Undefined header; say"'),
+}
+
+
+@pytest.mark.parametrize(("line", "error"), REFUSED.values(), ids=REFUSED)
 def test_refused_command_changes_nothing_and_queues_error(line: str, error: str) -> None:
     busy = ":oxc:swit:conn:add (@7),(@20)"
     assert replies_to(busy, line, STATE, ":syst:err?", ":syst:err?") == [

@@ -63,7 +63,7 @@ def serving(
 
 @pytest.fixture
 def served() -> Iterator[ServedSwitch]:
-    with serving(MemoryCrossbar(Ports(12, 12))) as switch:
+    with serving(MemoryCrossbar(Ports(12))) as switch:
         yield switch
 
 
@@ -200,7 +200,7 @@ def test_clients_at_reserved_ports_have_places_of_their_own(served: ServedSwitch
 
 def test_client_without_a_request_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocs_server, "FIRST_REQUEST_S", 0.2)
-    with serving(MemoryCrossbar(Ports(12, 12))) as served:
+    with serving(MemoryCrossbar(Ports(12))) as served:
         silent, busy = served.connect(), served.connect()
         assert query(busy, b"*stb?\n") == "0"
         assert is_disconnected(silent)
@@ -222,7 +222,7 @@ class ShortOfDescriptors(socket.socket):
 def test_shortage_of_descriptors_is_no_fault_of_a_server_without_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with serving(MemoryCrossbar(Ports(12, 12)), ShortOfDescriptors) as served:
+    with serving(MemoryCrossbar(Ports(12)), ShortOfDescriptors) as served:
         assert query(served.connect(), STATE) == "(@),(@)"
     assert caplog.messages == []
 
@@ -239,7 +239,7 @@ def test_client_that_waits_for_light_stays_among_busy_ones(served: ServedSwitch)
 
 
 def test_switch_takes_over_lit_crossbar() -> None:
-    crossbar = MemoryCrossbar(Ports(12, 12))
+    crossbar = MemoryCrossbar(Ports(12))
     lit = {(1, 16): 7, (4, 13): 7}
     crossbar.load(lit)
     with serving(crossbar) as served:
@@ -259,7 +259,7 @@ def test_front_end_of_a_known_reference_needs_no_registry(
         raise AssertionError(f"{group} has been looked up")
 
     monkeypatch.setattr(plugins, "_registered", registered)
-    device = OcsDevice(MemoryCrossbar(Ports(2, 2)), VirtualTimers())
+    device = OcsDevice(MemoryCrossbar(Ports(2)), VirtualTimers())
     open_front_end(name, device, reference)
     with pytest.raises(AssertionError, match="has been looked up"):
         plugins.ocs_dialect(f"another-{name}")
@@ -274,7 +274,7 @@ class StuckCrossbar(MemoryCrossbar):
 
 def test_crossbar_failure_is_hardware_error_and_changes_nothing() -> None:
     client = BenchClient(
-        open_front_end("scpi", OcsDevice(StuckCrossbar(Ports(2, 2)), VirtualTimers()))
+        open_front_end("scpi", OcsDevice(StuckCrossbar(Ports(2)), VirtualTimers()))
     )
     assert client.send(b":oxc:swit:conn:add (@1),(@3)\n") == b""
     assert (

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from moefabric.agents.fleet.channel import read_statistics
-from moefabric.controller.service.controller import BOUNDS_S, ControllerStatistics
+from moefabric.controller.service.statistics import BOUNDS_S, ControllerStatistics
 from moefabric.core.nic import Nic
 from moefabric.core.port_counts import PortReading
 from moefabric.emulator.ocs.events import EventBus, OcsEventKind
