@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, Self
 
-from moefabric.config.input_file import close_matches, did_you_mean
+from moefabric.config.input_file import close_matches, did_you_mean, not_modelled
 from moefabric.core.errors import SpecError
 
 KINDS: Final = ("experiment", "fabric", "sweep", "model", "hosts", "ocs-profile", "run")
@@ -150,6 +150,8 @@ class KeyReference:
     def _unknown(self, step: str, known: Mapping[str, Any], at: str) -> str:
         """Return what there is instead: in the section of the key, unless it is the whole file."""
         listed = f"{step} is not one of {', '.join(known)}" if known else "has no keys inside"
+        if told := not_modelled(step):
+            return listed + told
         places: dict[str, list[str]] = {}
         for key in self.all():
             places.setdefault(key.place.rpartition(".")[2], []).append(key.place)

@@ -63,7 +63,7 @@ class TrainingSpec(section.Section):
     stages, replicas or micro-batches."""
     iterations: int = Field(default=3, ge=1, le=10_000)
     """Number of iterations."""
-    gpu_tflops: float = Field(default=312.0, gt=0)
+    gpu_tflops: float = Field(default=312.0, gt=0, le=100_000)
     """Peak speed of a GPU in 10^12 floating-point operations per second."""
     utilisation: float = Field(default=0.4, gt=0, le=1)
     """Part of the peak speed that the model's layers reach."""

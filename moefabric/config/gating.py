@@ -107,7 +107,7 @@ class GatingSpec(Section):
             yield "gating", "matrix, trace, generator or fit is missing"
         elif len(sources) > 1:
             conflict = f"{' and '.join(sources)} are {'both' if len(sources) == 2 else 'all'} given"
-            yield "gating", f"{conflict}, one of them is needed"
+            yield "gating", f"{conflict}, one of them is needed: set the others to null"
         if self.sha256 is not None and self.file is None:
             yield "gating.sha256", "there is no file: give matrix, trace or fit"
         elif self.sha256 is not None and not _SHA256.fullmatch(self.sha256):

@@ -16,6 +16,7 @@ from moefabric.core.errors import SpecError, UnreadableError
 PathStep = int | str
 """A key of a mapping or a position in a list."""
 
+_OF_INFERENCE: Final = {"decode", "decoding", "inference", "prefill", "serve", "serving"}
 _STEP: Final = re.compile(r"\[(?P<position>[0-9]+)\]|(?:^|\.)(?P<key>[^.\[\]]+)")
 
 
@@ -97,9 +98,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(alike)}?" if alike else ""
 
 
+def not_modelled(word: str) -> str:
+    """Return `; only training is modelled ...` for a word of inference; empty for others."""
+    told = "only training is modelled, and gating that was recorded at inference can be its gating"
+    return f"; {told}" if word in _OF_INFERENCE else ""
+
+
 def close_matches(word: str, known: Iterable[str]) -> list[str]:
     """Return the at most two names that a word resembles, the most alike first."""
-    return get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return get_close_matches(word, list(known), n=2, cutoff=0.65)
 
 
 def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
@@ -148,6 +155,8 @@ def read_yaml(path: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         SpecError: If the file can't be read as a mapping, or a setting names no place in it.
     """
+    if isinstance(settings, str):
+        raise SpecError([("settings", f"a list of texts is needed: [{settings!r}]")])
     text = read_text(path, MAX_YAML_BYTES)
     try:
         document = _parse(text)

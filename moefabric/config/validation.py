@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from moefabric.config.input_file import PathStep, did_you_mean, path_steps
+from moefabric.config.input_file import PathStep, did_you_mean, not_modelled, path_steps
 from moefabric.config.section import PARTIAL, Document, InputError, KnownKeys, Section
 from moefabric.core.errors import SpecError
 
@@ -82,11 +82,13 @@ def error_message(error: ErrorDetails) -> str:
 
 
 def _alike(error: ErrorDetails, known: KnownKeys) -> str:
-    """Return the keys that an unknown one resembles, as the end of a message."""
+    """Return the keys that an unknown one resembles, or else all, as the end of a message."""
     if error["type"] != "extra_forbidden":
         return ""
     key = str(error["loc"][-1])
-    return did_you_mean(key, known.of(key))
+    there = known.of(key)
+    listed = f"; there are {', '.join(there)}" if there else ""
+    return not_modelled(key) or did_you_mean(key, there) or listed
 
 
 def _value_text(value: Any) -> str:

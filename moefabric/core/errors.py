@@ -142,11 +142,17 @@ _TORCH_PREFIX: Final = r"^\[rank\d+\]: "
 """PyTorch prints it before each line of a traceback, if the program has joined a group."""
 _FRAME: Final = r' +File ".*", line \d+, in '
 """A frame of a traceback by Python, which has no comma there for threads at an abort."""
-_NO_TORCH: Final = r"ModuleNotFoundError: No module named 'torch\b"
 TORCH_REMEDY: Final = (
     "install PyTorch where ranks run, in moefabric's repository: packaging/setup training, or "
     "pip install '.[fabric,torch]'"
 )
+_RANK_REMEDIES: Final = {
+    r"ModuleNotFoundError: No module named 'torch\b": TORCH_REMEDY,
+    r"RuntimeError: Distributed package doesn't have NCCL": (
+        "servers have no GPU: init_process_group('gloo'), or 'moefabric'"
+    ),
+}
+"""What mends a rank, by how its last line begins."""
 
 
 class RankFailedError(MoefabricError):
@@ -178,7 +184,8 @@ class RankFailedError(MoefabricError):
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         self.saying = last = (status < 0 and _raised_error(lines)) or last
         self.is_unloadable = last.startswith(_LOAD_ERRORS)
-        remedy = f"; {TORCH_REMEDY}" if re.match(_NO_TORCH, last) else ""
+        remedies = [remedy for line, remedy in _RANK_REMEDIES.items() if re.match(line, last)]
+        remedy = "".join(f"; {remedy}" for remedy in remedies)
         before = f"; before it, {some_of(self.left)} exited 0" if self.left else ""
         super().__init__(f"rank {rank} on {server} {end}, saying: {last}{remedy}{before}")
 

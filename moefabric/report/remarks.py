@@ -22,6 +22,8 @@ def remarks(fabric: FabricSummary) -> Iterator[str]:
         yield "circuits are set once for the sum of all demands of the job, known before it begins"
     if result.spines is not None:
         yield spine_text(result)
+    if result.training is not None and result.iterations and not result.training.losses:
+        yield "rank 0 printed no line that train.loss describes, so that there are no losses"
     if result.queues is not None:
         yield queue_text(result.queues)
 

@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from glob import escape
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -124,6 +125,20 @@ def rank_files(path: Path) -> Mapping[int, Path]:
         names = ", ".join(family[0].name for family in families)
         raise TraceError(path, "", f"holds several traces ({names}): give a longer prefix")
     return families[0]
+
+
+def refuse_copies(files: Mapping[int, Path]) -> None:
+    """Check that no rank has another one's recording, of whose process each one tells.
+
+    Raises:
+        TraceError: If two files have the same content.
+    """
+    first = dict[bytes, Path]()
+    for file in files.values():
+        original = first.setdefault(sha256(read_bytes(file, MAX_JSON_BYTES)).digest(), file)
+        if original is not file:
+            fault = f"is a copy of {original.name}: each rank needs the file that it wrote"
+            raise TraceError(file, "", fault)
 
 
 def first_file(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Protocols of readers and writers of traces, and the choice of a reader by the content."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -90,9 +91,27 @@ def read_trace(
         TraceError: If no reader or more than one knows the content, or the trace is broken.
         SpecError: If there is no such format.
     """
-    path = Path(path)
+    return read_with_format(Path(path), form, readers)[1]
+
+
+def read_with_format(
+    path: Path, form: str = "", readers: Iterable[TraceReader] | None = None
+) -> tuple[str, ExecutionGraph | GatingTrace]:
+    """Return the name of a trace's format and the trace, as `read_trace` reads it."""
     reader = named_reader(form) if form else trace_reader(path, readers)
-    return reader.read(path)
+    try:
+        return reader.name, reader.read(path)
+    except TraceError as error:
+        if form and (content := _content_form(path)) not in ("", reader.name):
+            raise TraceError(path, "", f"the content is {content}, not {form}") from error
+        raise
+
+
+def _content_form(path: Path) -> str:
+    """Return the name of the format that the content shows; empty if it shows none."""
+    with suppress(SpecError):
+        return trace_reader(path).name
+    return ""
 
 
 def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> TraceReader:

@@ -137,8 +137,7 @@ def read_gating(path: str | Path) -> GatingTrace:
         fault = f"a gating trace ends in {', '.join(_READERS)}, not {suffix or 'nothing'!r}"
         raise TraceError(path, "", fault)
     if not path.exists():
-        hint = "there is no such file; paths in a spec are relative to the spec's folder"
-        raise TraceError(path, "", hint)
+        raise TraceError(path, "", "there is no such file")
     return reader(path)
 
 

@@ -24,6 +24,7 @@ from moefabric.traces.files import (
     parse_json,
     read_head,
     read_json,
+    refuse_copies,
 )
 from moefabric.traces.pytorch_profile import is_profile, read_profile, timed_nodes
 from moefabric.traces.recorded_calls import RecordedCall
@@ -55,6 +56,7 @@ class PytorchExecutionReader:
         if len(traces) != 1 or len(profiles) > 1:
             names = ", ".join(of[0].name for of in families)
             raise TraceError(path, "", f"holds several traces ({names}): give a longer prefix")
+        refuse_copies(traces[0])
         ranks = {rank: _Rank(file) for rank, file in traces[0].items()}
         return _graph(path, ranks, profiles[0] if profiles else {})
 

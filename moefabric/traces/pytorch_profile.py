@@ -20,7 +20,14 @@ from moefabric.core.errors import TraceError
 from moefabric.core.spans import merged
 from moefabric.traces import recorded_calls as recorded
 from moefabric.traces.c10d_calls import ProfiledCalls
-from moefabric.traces.files import as_time, is_count, json_list, rank_files, read_json
+from moefabric.traces.files import (
+    as_time,
+    is_count,
+    json_list,
+    rank_files,
+    read_json,
+    refuse_copies,
+)
 from moefabric.traces.recorded_calls import Activity, RecordedCall
 from moefabric.workload.graphs.execution_graph import WORLD, ExecutionGraph, Node
 
@@ -64,6 +71,7 @@ class PytorchProfileReader:
     def read(self, path: Path) -> ExecutionGraph:
         """Read the files of all ranks."""
         files = rank_files(path)
+        refuse_copies(files)
         groups: dict[str, tuple[int, ...]] = {}
         ranks, notes = {}, list[str]()
         for rank, file in files.items():

@@ -228,14 +228,21 @@ class PerfOptions(ProgramOptions):
         return algorithm
 
 
+_MOST_RATIO: Final = 10.0
+"""Measured over predicted time from which a size shows the start of agents alone."""
+_LARGER: Final = "measure larger sizes (-b), as this one lasts less than agents need to start"
+
+
 def size_findings(size: int, result: ProgramResult) -> Iterator[RunFinding]:
     """Yield the findings on the times of a size."""
     errors = Errors.of(
         LabelledError(f"iteration {number}", seconds / result.predicted_s - 1)
         for number, seconds in enumerate(result.seconds, 1)
     )
-    kind = f"{size}-byte"
-    yield from error_findings(kind, errors, summarise(errors), paced=result.paced)
+    kind, summary = f"{size}-byte", summarise(errors)
+    for finding in error_findings(kind, errors, summary, paced=result.paced):
+        is_start = median(result.seconds) > _MOST_RATIO * result.predicted_s
+        yield finding.model_copy(update={"remedy": _LARGER}) if is_start else finding
 
 
 class Perf:

@@ -14,7 +14,7 @@ import click
 from moefabric import FabricError, duration_ns
 from moefabric.api.commands import FILE, check_writable
 from moefabric.ui.cli.command import cli_command, name_option, part_argument
-from moefabric.ui.cli.options import parse_option, running_lab
+from moefabric.ui.cli.options import SecondsType, parse_option, running_lab
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
@@ -64,7 +64,12 @@ def parse_until(text: str | None) -> Until:
 @click.option(
     "--length", type=click.IntRange(1, 65_535), default=256, help="Bytes to keep of each frame."
 )
-@click.option("--seconds", type=click.FloatRange(min=0), help="End after so long. Default: no end.")
+@click.option(
+    "--seconds",
+    type=SecondsType(min=0),
+    metavar="SECONDS",
+    help="End after so long. Default: no end.",
+)
 @click.option(
     "--until",
     metavar="END",

@@ -13,7 +13,13 @@ from moefabric.api.commands import FILE, INVALID, STANDARD_OUTPUT, check_writabl
 from moefabric.core.errors import SpecError
 from moefabric.report.formatting import counted, seconds
 from moefabric.ui.cli.command import cli_command, json_file_option
-from moefabric.ui.cli.options import lab_options, pacing_options, parse_option, via_options
+from moefabric.ui.cli.options import (
+    SecondsType,
+    lab_options,
+    pacing_options,
+    parse_option,
+    via_options,
+)
 
 if TYPE_CHECKING:
     from moefabric.api.lab import Lab
@@ -66,7 +72,8 @@ _size_option: Final = partial(click.option, metavar="SIZE", callback=parse_optio
 @click.option(
     "--seconds",
     "wall_s",
-    type=click.FloatRange(0.01, 600),
+    type=SecondsType(0.01, 600),
+    metavar="SECONDS",
     help="Wall seconds of an iteration: the longer, the less the start of all agents counts.",
 )
 @json_file_option("the rows")
@@ -91,6 +98,8 @@ def perf(
         raise click.UsageError("--maxbytes must be at least --minbytes, and that at least 1")
     if demand is not None and kind != "alltoallv":
         raise click.UsageError("--demand is for alltoallv")
+    if options["root"] and kind not in _ROOTED:
+        raise click.UsageError("--root is for broadcast and reduce")
     check_writable(json_file)
     from moefabric.api.measurements import Perf, PerfOptions, sizes_between
     from moefabric.config.demand_file import read_demand
@@ -212,7 +221,7 @@ def _explanations(result: "JudgedResult") -> Iterator[str]:
 @click.option(
     "--wall",
     "wall_s",
-    type=click.FloatRange(0.1),
+    type=SecondsType(0.1),
     metavar="SECONDS",
     help="Wall time of a run, which sets the scale. Default: by the number of steps.",
 )

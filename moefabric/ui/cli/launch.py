@@ -101,8 +101,11 @@ def torchrun(
         raise click.UsageError("give either --module or --no-python")
     if program.startswith("-"):
         option = program.partition("=")[0]
-        raise click.UsageError(f"no such option: {option}; those of the program follow its name")
+        how = "--servers and --nproc-per-node say where ranks run, and options of the program"
+        raise click.UsageError(f"no such option: {option}; {how} follow its name")
     if not module and not no_python and not Path(program).exists():
+        if Path(program).name.startswith("python"):
+            raise click.UsageError(f"{program}: leave it out, since Python runs PROGRAM")
         if name is None and arguments and Path(arguments[0]).is_file():
             raise FabricError(not_up(program))
         raise click.UsageError(f"{program}: no such file")

@@ -131,6 +131,12 @@ environment_option = click.option(
 )
 
 
+class SecondsType(click.FloatRange):
+    """A number of seconds within bounds."""
+
+    name = "number of seconds"
+
+
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 0xFFFF:

@@ -51,17 +51,16 @@ def trace() -> None:
 def _read(path: Path, form: str, ranks: int | None) -> tuple[str, "ExecutionGraph | GatingTrace"]:
     """Return the name of a trace's format, and the trace, folded onto `ranks`."""
     from moefabric import ExecutionGraph, fold
-    from moefabric.traces.formats import named_reader, trace_reader
+    from moefabric.traces.formats import read_with_format
 
-    reader = named_reader(form) if form else trace_reader(path)
-    content = reader.read(path)
+    name, content = read_with_format(path, form)
     if isinstance(content, ExecutionGraph) and (fault := next(content.faults(), "")):
         raise TraceError(path, "", fault)
     if ranks is None:
-        return reader.name, content
+        return name, content
     if not isinstance(content, ExecutionGraph):
         raise SpecError([("--ranks", "gating isn't folded: use `gating.repeat` of an experiment")])
-    return reader.name, fold(content, ranks)
+    return name, fold(content, ranks)
 
 
 @contextmanager

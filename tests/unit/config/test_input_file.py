@@ -57,3 +57,8 @@ def test_nested_json_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="not JSON") as error:
         read_json(file)
     assert "\n" not in str(error.value)
+
+
+def test_settings_are_a_list_of_texts() -> None:
+    with pytest.raises(SpecError, match=r"^settings: a list of texts is needed: \['a=1'\]$"):
+        read_yaml(__file__, "a=1")

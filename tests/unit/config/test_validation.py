@@ -8,6 +8,7 @@ import pytest
 from moefabric.config import fabric
 from moefabric.config.demand_file import read_demand
 from moefabric.config.experiment import ExperimentSpec
+from moefabric.config.input_file import not_modelled
 from moefabric.config.loader import load_experiment, load_fabric
 from moefabric.config.model import load_model
 from moefabric.core.errors import SpecError
@@ -165,7 +166,11 @@ def test_no_time_at_all_needs_no_unit() -> None:
         ("training.iters=1", "training.iters: is not a key here; did you mean iterations?"),
         ("trainig.iterations=1", "trainig: is not a key here; did you mean training or train?"),
         ("wiring.nic_rates=1Gb/s", "wiring.nic_rates: is not a key here; did you mean nic_rate?"),
-        ("training.colour=red", "training.colour: is not a key here"),
+        (
+            "wiring.regions[0].colour=red",
+            "wiring.regions[0].colour: is not a key here; there are count, ocs, servers",
+        ),
+        ("inference=true", f"inference: is not a key here{not_modelled('inference')}"),
     ],
 )
 def test_unknown_key_of_a_setting_names_keys_that_resemble_it(setting: str, message: str) -> None:
@@ -194,3 +199,10 @@ def test_fabric_without_scale_gets_one_that_the_machine_carries(
     )
     carried_bps = MachineSpeed().full_nic_bps(4 * servers, cores)
     assert carried_bps / 2.5 < built.scale.rate_bps(built.nic_rate_bps) <= carried_bps
+
+
+def test_speed_of_a_gpu_is_not_in_flops() -> None:
+    with pytest.raises(
+        SpecError, match=r"training\.gpu_tflops: must be at most 100000, 9\.89e\+14"
+    ):
+        load_experiment(EXAMPLES / "prototype.yaml", ["training.gpu_tflops=989e12"])

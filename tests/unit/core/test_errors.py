@@ -56,3 +56,9 @@ def test_long_lists_of_names_end_with_the_number_of_those_left_out() -> None:
     names = [f"s{number}" for number in range(26)]
     assert some_of(names[:24]).endswith("s22, s23")
     assert some_of(names).endswith("s22, s23 and 2 more")
+
+
+def test_rank_without_nccl_names_the_backends_that_servers_have() -> None:
+    line = "[rank1]: RuntimeError: Distributed package doesn't have NCCL built in"
+    error = RankFailedError(1, "s1", 1, [line])
+    assert str(error).endswith("no GPU: init_process_group('gloo'), or 'moefabric'")

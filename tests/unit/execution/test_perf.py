@@ -156,6 +156,13 @@ def test_verdict_names_what_is_wrong_with_a_measurement(
     assert any(reason in one for one in fidelity.reasons) if reason else not fidelity.reasons
 
 
+def test_size_that_is_the_start_of_agents_alone_needs_a_larger_one() -> None:
+    remedies = measured(130.0, 134.0).remedies
+    assert remedies == [
+        "measure larger sizes (-b), as this one lasts less than agents need to start"
+    ]
+
+
 def test_verdict_of_a_measurement_has_its_remedy_in_text_and_json() -> None:
     row = PerfRow(64, 16, 1.6, 1.0, 1.0, 0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.0, 1.0, 0.0)
     result = PerfResult("alltoall", "direct", "lab", 4, 4, "eps", 3, 0, (row,))

@@ -14,7 +14,7 @@ from moefabric.core.errors import SpecError
 from moefabric.report import svg
 from moefabric.report.page import page
 from moefabric.report.pictures import DRAWINGS, picture
-from moefabric.report.remarks import agreement
+from moefabric.report.remarks import agreement, remarks
 from moefabric.report.run_tables import changes_a_layer
 from moefabric.results.model import RunResult
 from tests.support.report_sample import fabrics_of, sample
@@ -194,3 +194,12 @@ def test_pictures_can_be_drawn_alone(run: dict[str, Any]) -> None:
         assert read(Markup(picture(kind, fabrics_of(run)).svg)).get("aria-label")
     with pytest.raises(SpecError, match=r"loss: .*: the run has no such data to draw"):
         picture("loss", fabrics_of(sample()))
+
+
+def test_program_that_prints_no_losses_is_named() -> None:
+    run = training_sample()
+    run["results"][0]["training"]["losses"] = []
+    silent, *others = fabrics_of(run)
+    told = "rank 0 printed no line that train.loss describes, so that there are no losses"
+    assert told in remarks(silent)
+    assert not any(told in remarks(other) for other in others)

@@ -6,8 +6,10 @@ import pytest
 
 from moefabric.config.plugins import TRACE_READERS, TRACE_WRITERS, plugin_names
 from moefabric.core.errors import TraceError
-from moefabric.traces.formats import named_reader, named_writer, read_trace
+from moefabric.traces.formats import named_reader, named_writer, read_trace, read_with_format
 from moefabric.workload.graphs.execution_graph import ExecutionGraph
+
+DATA = Path(__file__).parents[2] / "data" / "traces" / "pytorch"
 
 
 class Magic:
@@ -50,3 +52,10 @@ def test_all_registered_formats_have_the_name_that_they_are_registered_by() -> N
     readers, writers = plugin_names(TRACE_READERS), plugin_names(TRACE_WRITERS)
     assert [named_reader(name).name for name in readers] == [*readers] != []
     assert [named_writer(name).name for name in writers] == [*writers] != []
+
+
+def test_given_format_of_another_content_is_told_the_content() -> None:
+    with pytest.raises(TraceError, match="et_: the content is pytorch-et, not chakra"):
+        read_trace(DATA / "gloo" / "et_", "chakra")
+    with pytest.raises(TraceError, match="kineto_: the content is kineto, not pytorch-et"):
+        read_with_format(DATA / "gloo" / "kineto_", "pytorch-et")

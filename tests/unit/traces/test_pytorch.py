@@ -292,7 +292,9 @@ def test_splits_and_groups_of_kernels_are_read(tmp_path: Path) -> None:
     }
     for rank in range(2):
         events = [nccl(0, 5, **facts)]
-        (tmp_path / f"r{rank}.json").write_text(json.dumps({"traceEvents": events}))
+        (tmp_path / f"r{rank}.json").write_text(
+            json.dumps({"trace_id": rank, "traceEvents": events})
+        )
     graph = PytorchProfileReader().read(tmp_path)
     assert graph.ranks[0][0].splits == (768, 256)
     assert graph.groups == {WORLD: (0, 1), "3": (0, 1)}
@@ -361,3 +363,13 @@ def test_damaged_files_are_read_or_are_faults(tmp_path: Path, source: str) -> No
             continue
         faults += 1
     assert faults > 50
+
+
+@pytest.mark.parametrize("prefix", ["et_", "kineto_"])
+def test_recording_of_one_rank_is_not_that_of_another(tmp_path: Path, prefix: str) -> None:
+    recorded = sorted((DATA / "gloo").glob(f"{prefix}*"))
+    for file in (recorded[0], *recorded[2:]):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / recorded[1].name).write_bytes(recorded[0].read_bytes())
+    with pytest.raises(TraceError, match=f"is a copy of {recorded[0].name}: each rank"):
+        read_trace(tmp_path)

@@ -85,6 +85,12 @@ def test_unknown_key_names_those_that_there_are() -> None:
     assert refused("seed.of") == "moefabric: seed: has no keys inside\n"
 
 
+@pytest.mark.parametrize("word", ["inference", "decode", "prefill"])
+def test_words_of_inference_are_told_that_only_training_is_modelled(word: str) -> None:
+    assert "; only training is modelled, and gating" in refused(word)
+    assert "there is" not in refused(word)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_key_of_every_kind_is_explained(kind: str) -> None:
     reference = KeyReference.of_kind(kind)

@@ -32,7 +32,13 @@ def test_ranks_of_a_server_have_both_spellings_of_pytorch(
 def test_unknown_option_before_the_program_is_not_the_program() -> None:
     result = CliRunner().invoke(main, ["torchrun", "--nnodes=4", __file__])
     assert result.exit_code == 2
-    assert "no such option: --nnodes; those of the program follow its name" in result.output
+    assert "no such option: --nnodes; --servers and --nproc-per-node say where" in result.output
+
+
+def test_interpreter_before_the_program_is_to_be_left_out() -> None:
+    result = CliRunner().invoke(main, ["torchrun", "python3", __file__, "--steps=1"])
+    assert result.exit_code == 2
+    assert "python3: leave it out, since Python runs PROGRAM" in result.output
 
 
 @pytest.mark.parametrize("carried", [0, 1])

@@ -142,7 +142,7 @@ def test_convert_writes_gating(tmp_path: Path) -> None:
         (["convert", str(TRAINING), "x.goal"], "--to: 'goal' is not one of csv, npz"),
         (["convert", str(TRAINING), "x.csv", "--ranks", "2"], "--ranks: gating isn't folded"),
         (["info", "FLOWS", "--ranks", "9"], "ranks: 9 is not 1 to 2"),
-        (["info", "FLOWS", "--from", "nccl-log"], "there are no calls: set NCCL_DEBUG_SUBSYS="),
+        (["info", "FLOWS", "--from", "nccl-log"], "the content is goal, not nccl-log"),
         (["info", "missing.goal"], "missing.goal: there is no such file"),
         (["generate", "nothing", "-o", "x.npz"], "nothing: 'nothing' is not one of mixtral-web,"),
         (["generate", "uniform", "-o", "x.npz", "--top-k", "99"], "top_k: a token has no 99 of 64"),
