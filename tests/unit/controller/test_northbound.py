@@ -302,6 +302,23 @@ MALFORMED_DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
         pytest.param(
             "POST",
             "/light",
+            {"circuits": ["s0~s1"]},
+            400,
+            "'s0~s1' is not a circuit such as s0/o0~s3/o2",
+            id="servers-of-a-circuit",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": LIT, "policy": "joint"},
+            400,
+            "policy: has no effect beside circuits",
+            id="circuits-and-policy",
+        ),
+        pytest.param("POST", "/light", {}, 400, "circuits: is missing, and so is d", id="nothing"),
+        pytest.param(
+            "POST",
+            "/light",
             {"circuits": ["s0/o0"]},
             400,
             "circuits: 's0/o0' is not a circuit",

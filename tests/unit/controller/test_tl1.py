@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection, LoginRefusedError
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.tl1 import Tl1Driver, Tl1Response, parse_message
 from moefabric.core.errors import ControlError
@@ -136,6 +136,11 @@ def test_wait_settled_ends_at_its_deadline() -> None:
 def test_apply_returns_the_denial(answer: str, words: str) -> None:
     with device(LOGIN, answer) as (driver, _):
         assert driver.apply(CrossConnectChange((), ((1, 9), (99, 10)))) == words
+
+
+def test_denied_login_names_what_holds_the_password() -> None:
+    refused = LoginRefusedError("ocs0: no login", "LAB_OCS")
+    assert str(refused) == "ocs0: no login: set ocs.user, or the password in LAB_OCS"
 
 
 def test_denied_login_is_an_error() -> None:

@@ -140,6 +140,24 @@ def test_a_word_is_no_fabric_if_a_name_is_given_or_none_of_that_name_runs() -> N
     assert "the fabric is named twice: lab, and by --name" in refused.output
 
 
+def test_logs_of_a_process_name_the_option(two_running: Path) -> None:
+    (two_running / "lab/log/ocs0.jsonl").touch()
+    assert "ocs0 is not up: " in (refused := moefabric("logs", "ocs0").output)
+    assert refused.endswith("; --process ocs0 shows this process\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["up", "a.yaml", "--set", "nics.optical", "3"], "nics.optical=VALUE is one word"),
+    ],
+)
+def test_value_of_an_option_that_is_none_is_wrong_usage(words: list[str], expected: str) -> None:
+    refused = moefabric(*words)
+    assert refused.exit_code == 2
+    assert expected in refused.output
+
+
 @pytest.mark.usefixtures("two_running")
 def test_a_fabric_that_is_not_up_is_an_error_with_those_that_are() -> None:
     message = "tpyo is not up: start it with `moefabric up FABRIC.yaml`; lab, other are up"
