@@ -182,6 +182,7 @@ def test_link_down_is_a_failure_of_its_nics_as_by_fault(lab: Lab) -> None:
         ("link s0 leaf7 down", "leaf7: no such node; there are s0, s1"),
         ("link s0 leaf0 up", "s0/e0: no such fault"),
         ("switch leaf0 stop", "leaf0: a fabric's switches stay on"),
+        ("source nofile", "source: nofile: No such file or directory"),
     ],
 )
 def test_what_a_fabric_can_not_do_is_refused(lab: Lab, command: str, answer: str) -> None:

@@ -18,6 +18,7 @@ from moefabric.runtime.run_directory import RunDirectory
 from moefabric.ui.cli import fabric as fabric_commands
 from moefabric.ui.cli.command import CliCommand, JsonOption
 from moefabric.ui.cli.main import SECTIONS, main
+from moefabric.ui.dashboard import server
 from tests.support.paths import EXAMPLES
 from tests.support.run_folders import running
 
@@ -146,11 +147,18 @@ def test_logs_of_a_process_name_the_option(two_running: Path) -> None:
     assert refused.endswith("; --process ocs0 shows this process\n")
 
 
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_dashboard_that_others_reach_warns_of_plain_http(
+    monkeypatch: pytest.MonkeyPatch, host: str, *, warns: bool
+) -> None:
+    monkeypatch.setattr(server, "serve", lambda *_: None)
+    shown = moefabric("dashboard", "--listen", f"{host}:0")
+    assert ("plain HTTP: who sees packets can read the token" in shown.output) == warns
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        (["up", "a.yaml", "--set", "nics.optical", "3"], "nics.optical=VALUE is one word"),
-    ],
+    [(["up", "a.yaml", "--set", "nics.optical", "3"], "nics.optical=VALUE is one word")],
 )
 def test_value_of_an_option_that_is_none_is_wrong_usage(words: list[str], expected: str) -> None:
     refused = moefabric(*words)
