@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from moefabric.config.guarded_policy import GuardedPolicy, guarded_policy, policy_faults
+from moefabric.controller.http_client import ResponseTimeoutError
 from moefabric.controller.reconfiguration import Reconciler, Reconfiguration
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
@@ -108,6 +109,8 @@ class Controller:
                 self._adopt()
             except ControlError as error:
                 self.fault, self.fault_lasts = str(error), isinstance(error, MisconfiguredError)
+                if isinstance(error, ResponseTimeoutError):
+                    self.fault += "; if it speaks another protocol, set ocs.driver or ocs.port"
                 raise
 
     def _adopt(self) -> None:
@@ -228,7 +231,11 @@ class Controller:
         """
         check_keys(request, ("circuits", *_DEMAND_KEYS))
         if "circuits" not in request:
+            if "demand" not in request:
+                raise SpecError([("circuits", "is missing, and so is demand: give one of them")])
             return self.demand(request, started_s)
+        if beside := [key for key in request if key != "circuits"]:
+            raise SpecError([(beside[0], "has no effect beside circuits: give one of them")])
         region, reconciler, recovery = self._optical_parts()
         named = parse_circuits(recovery.wired, region, request["circuits"])
         with self.lock:

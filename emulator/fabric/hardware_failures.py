@@ -135,12 +135,20 @@ class HardwareFailures:
     def inject(self, kind: FailureKind, what: Sequence[str]) -> int:
         """Inject a failure; return the instant just before it took effect.
 
+        What has failed already has no second failure.
+
         Raises:
             FabricError: if the fabric has no such component, or its machine is lost.
         """
         failure = HardwareFailure(kind, tuple(what), next(self._serial), time.monotonic_ns())
         if not self._interfaces_of(failure):
             raise FabricError(f"fault {kind}: of what?")
+        failed = {
+            name for other in self._present.values() if other.kind == kind for name in other.what
+        }
+        failure = replace(failure, what=tuple(name for name in what if name not in failed))
+        if not failure.what:
+            return failure.at_ns
         self._present[failure.number] = failure
         try:
             self._apply()

@@ -1,5 +1,6 @@
 """Inject, clear and list hardware failures of a running fabric, from any process of the machine."""
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -33,14 +34,15 @@ def inject(run_dir: RunDirectory, kind: str, what: Sequence[str]) -> int:
     """
     if kind == PORT:
         wiring, replies = read_wiring(run_dir), []
-        for region, ports in [ocs_ports(wiring, name) for name in what]:
+        failed = {nic for _, _, nic in _ocs_faults(run_dir)}
+        for region, ports in [ocs_ports(wiring, name) for name in what if name not in failed]:
             fault = {"kind": "port", "ports": list(ports), "value": 0.0, "times": None}
             command = {"do": "inject", "fault": fault}
             replies.append(ocs_client.request(run_dir.ocs_socket(region), command))
     else:
         failure = {"kind": kind, "what": list(what)}
         replies = [request(run_dir, {"do": "fault", "inject": failure})]
-    at_ns = int(replies[0]["at_ns"])
+    at_ns = int(replies[0]["at_ns"]) if replies else time.monotonic_ns()
     append_failure_event(run_dir, "inject", kind, what, at_ns=at_ns)
     return at_ns
 

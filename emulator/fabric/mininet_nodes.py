@@ -12,6 +12,7 @@ import termios
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
 from moefabric.core.errors import FabricError, MoefabricError, UnsupportedError
@@ -381,6 +382,15 @@ class FabricCLI(CLI):
     """Mininet's command line, which takes names with hyphens (`sw-s0 ip link`)."""
 
     identchars = CLI.identchars + "-"
+
+    def do_source(self, line: str) -> None:
+        """Run the commands of a file; Mininet's own fails once it can't read it."""
+        try:
+            Path(line.strip()).open().close()
+        except OSError as fault:
+            error(f"source: {line.strip()}: {fault.strerror}\n")
+            return
+        super().do_source(line)
 
 
 def run_commands(net: FabricNet, commands: TextIO) -> None:

@@ -115,14 +115,18 @@ class LogFolder:
         self._read: dict[int, int] = {}
         """Bytes read of each file, by inode: a rotated file has a new name."""
 
+    def processes(self) -> set[str]:
+        """Return the names of the processes that have logged."""
+        names = {line.process for line in LogFolder(self.folder).new_lines()}
+        return names | {_process_of(file) for file in self._files()}
+
     def check_process(self, pattern: str) -> None:
         """Check that a pattern such as `agents-*` is the name of a process that has logged.
 
         Raises:
             SpecError: If it is none; it lists the processes.
         """
-        names = {line.process for line in LogFolder(self.folder).new_lines()}
-        names |= {_process_of(file) for file in self._files()}
+        names = self.processes()
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SpecError([("--process", f"{pattern} is none of {', '.join(sorted(names))}")])
 

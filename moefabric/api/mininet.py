@@ -13,6 +13,7 @@ from typing import Any, Final, TextIO
 
 from moefabric.api.fabric import EmulatedFabric
 from moefabric.api.lab import Lab
+from moefabric.api.running_fabrics import running_fabrics
 from moefabric.core.errors import FabricError, SpecError
 from moefabric.emulator.fabric.mininet_nodes import (
     FabricCLI,
@@ -71,13 +72,15 @@ def custom_file() -> Path:
     return file
 
 
-def fabric_topo(file: str, **settings: object) -> FabricTopo:
+def fabric_topo(file: str = "", **settings: object) -> FabricTopo:
     """Return the topology of a fabric file: `mn --topo fabric,FILE,scale.bytes=1000`.
 
     Raises:
         SpecError: With all faults of the file and the settings.
     """
     _fabric_files.append(file)
+    if not file:
+        raise SpecError([("--topo", "fabric: name its file: `--topo fabric,FABRIC.yaml`")])
     emulated = EmulatedFabric.load(file, [f"{key}={value}" for key, value in settings.items()])
     fabric = emulated.spec.build()
     topo = FabricTopo(plan_fabric(fabric, ManagementNetwork.example_for(fabric)))
@@ -140,9 +143,9 @@ def _add_controller(lab: Lab, name: str, kind: Any) -> None:
 
 
 def cleanup() -> None:
-    """Clean the machine as `mn` does after a failure, unless it was to make a fabric.
+    """Clean the machine as `mn` does after a failure, unless a fabric runs or was to be made.
 
     Mininet's cleaning would end processes of all fabrics. A fabric of `mn` ends with it.
     """
-    if not _fabric_files:
+    if not _fabric_files and not running_fabrics():
         clean_machine()

@@ -154,5 +154,7 @@ def _path(word: str, fabric: Fabric, region: Region) -> list[int]:
     if tilde:
         output = fabric.ocses[region].ports + _port_of_nic(destination, fabric, region)
         return [_port_of_nic(source, fabric, region), output]
-    source, _, destination = word.partition("-")
+    source, dash, destination = word.partition("-")
+    if not dash:
+        raise SpecError([("loss", f"{word!r} is no path such as 1-17 or s0/o0~s1/o0")])
     return [number(source, "loss"), number(destination, "loss")]

@@ -64,9 +64,14 @@ class Circuit(_Ends):
             ValueError: If the text names no circuit.
         """
         a, tilde, b = text.partition("~")
+        fault = f"{text!r} is not a circuit such as s0/o0~s3/o2"
         if not tilde:
-            raise ValueError(f"{text!r} is not a circuit such as s0/o0~s3/o2")
-        return cls(Nic.parse(a), Nic.parse(b))
+            raise ValueError(fault)
+        try:
+            ends = Nic.parse(a), Nic.parse(b)
+        except ValueError as error:
+            raise ValueError(f"{fault}: {error}") from error
+        return cls(*ends)
 
     @property
     def pair(self) -> tuple[str, str]:

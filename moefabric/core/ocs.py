@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from annotated_types import Ge, Interval, Le, MinLen
+from annotated_types import Ge, Interval, Le
 
 DARK_NS: Final = 25_000_000
 """Time for which a port is dark after a command, unless a profile or a fabric file sets it: 25 ms,
@@ -46,6 +46,9 @@ PASSWORD: Final = Spelling(
 )
 _LOGIN: Final = Spelling("[A-Za-z0-9_.-]+", "letters, digits, dots, dashes and underscores")
 _VARIABLE: Final = Spelling("[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")
+_HOST: Final = Spelling(
+    r"[^:\s]+|[^\s:]*:[^\s]*:[^\s]*", "an address or name without port, whose key is `port`,"
+)
 _IdentityText = Annotated[str, Spelling('[^,"]+', "text without commas and quotes")]
 
 
@@ -209,7 +212,7 @@ class OcsControl:
     driver: str = "scpi"
     """Driver with which the controller commands the switch: the name of its protocol, or
     `package.module:Name`."""
-    address: Annotated[str, MinLen(1)] | None = None
+    address: Annotated[str, _HOST] | None = None
     """Address of a real switch. Default: the emulated one."""
     port: Annotated[int, Interval(ge=1, le=65535)] | None = None
     """TCP port of the switch. Default: the protocol's."""

@@ -20,7 +20,7 @@ from moefabric.emulator.fabric import hardware_injection
 from moefabric.emulator.fabric.daemon_protocol import read_wiring
 from moefabric.runtime.failure_log import append_failure_event, end_remedy, read_failure_log
 from moefabric.runtime.processes import is_stopped
-from moefabric.runtime.run_directory import FabricWiring, RunDirectory, shared_name
+from moefabric.runtime.run_directory import ControlPlane, FabricWiring, RunDirectory, shared_name
 from moefabric.runtime.waiting import Deadline
 from moefabric.workload.iterations.substitution import Gpu
 
@@ -143,6 +143,11 @@ def _signal_controllers(
     run_dir: RunDirectory, wiring: FabricWiring, names: Sequence[str], number: signal.Signals
 ) -> tuple[str, ...]:
     """Send a signal to the processes of controllers; return all controllers of these processes."""
+    own = [region.name if region else "eps" for region in wiring.controlled]
+    others = [name for name in names if name not in own]
+    if others and wiring.controller is not ControlPlane.OWN:
+        why = f"its process isn't the fabric's (`controller: {wiring.controller}`)"
+        raise FabricError(f"controller {', '.join(others)}: {why}; signal it yourself")
     groups = [{region.name: region for region in group} for group in wiring.region_groups]
     group_of = {name: group for group in groups for name in group}
     hit = {tuple(group_of.get(name, [name])): group_of.get(name, {}) for name in names}

@@ -11,6 +11,8 @@ from moefabric.core.ocs import Ocs, OcsControl
 from moefabric.core.topology import Fabric, Region, ocs_port
 from moefabric.core.units import rate_text
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import process_id
+from moefabric.emulator.linux import namespaces
 from moefabric.report.formatting import aligned, wrapped
 from moefabric.results.parts import Json
 from moefabric.runtime.processes import end_text
@@ -36,7 +38,7 @@ def inspect_fabric(name: str) -> Json:
     for server in inspection["servers"]:
         for nic in server["nics"]:
             nic["far"] = far_end(wiring.fabric, Nic.parse(nic["name"]))
-    inspection["controllers"] += _external(wiring)
+    inspection["controllers"] += _external(run_dir, wiring)
     by_region = {entry["region"]: entry for entry in inspection["controllers"]}
     ocses = {ocs.name: (region, ocs) for region, ocs in wiring.fabric.ocses.items()}
     inspection["ocs"] = [ocs_entry(entry, ocses[entry["name"]][1]) for entry in inspection["ocs"]]
@@ -125,13 +127,15 @@ def _controller(run_dir: RunDirectory, wiring: FabricWiring, region: Region | No
     return entry
 
 
-def _external(wiring: FabricWiring) -> list[Json]:
-    """Return where switches connect to a controller of others, if any do."""
+def _external(run_dir: RunDirectory, wiring: FabricWiring) -> list[Json]:
+    """Return where switches connect to a controller of others, if any do, and how many have."""
     if wiring.controller is ControlPlane.OWN:
         return []
     region = "all" if wiring.controller is ControlPlane.EXTERNAL else "eps"
-    host, port = wiring.management.openflow_endpoint(None)
-    return [{"region": region, "openflow": f"{host}:{port}", "external": True}]
+    host, port = endpoint = wiring.management.openflow_endpoint(None)
+    counts = namespaces.run_in(process_id(run_dir), namespaces.connection_counts)
+    place = {"region": region, "openflow": f"{host}:{port}", "external": True}
+    return [place | {"connected": counts[endpoint]}]
 
 
 def _northbound(wiring: FabricWiring, region: Region | None) -> str:
@@ -207,7 +211,10 @@ def _controller_line(controller: Json) -> str:
     head = f"  controller of {controller['region']}  "
     endpoints = f"OpenFlow {controller['openflow']}"
     if "external" in controller:
-        return head + wrapped(f"{endpoints}  not the fabric's own", len(head))
+        state = (
+            f"not the fabric's own, {controller['connected']} switches of this machine connected"
+        )
+        return head + wrapped(f"{endpoints}  {state}", len(head))
     state = controller.get("fault") or f"{len(controller['rules'])} rules"
     endpoints += f", {controller['northbound']}"
     return head + wrapped(f"{endpoints}  {state}", len(head))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moefabric import FabricError, Lab, load_fabric
-from moefabric.core.errors import OutputError
+from moefabric.core.errors import OutputError, SpecError
 from moefabric.emulator.fabric.mininet_package import mininet_spec
 from moefabric.emulator.linux import namespaces
 from moefabric.emulator.linux.marked_processes import marked_pids
@@ -182,6 +182,7 @@ def test_link_down_is_a_failure_of_its_nics_as_by_fault(lab: Lab) -> None:
         ("link s0 leaf7 down", "leaf7: no such node; there are s0, s1"),
         ("link s0 leaf0 up", "s0/e0: no such fault"),
         ("switch leaf0 stop", "leaf0: a fabric's switches stay on"),
+        ("source nofile", "source: nofile: No such file or directory"),
     ],
 )
 def test_what_a_fabric_can_not_do_is_refused(lab: Lab, command: str, answer: str) -> None:
@@ -235,6 +236,16 @@ def test_custom_file_that_can_not_be_written_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setenv("MOEFABRIC_RUN_DIR", "/proc/nowhere")
     with pytest.raises(OutputError, match=r"/proc/nowhere/mn\.py: No such file or directory"):
         custom_file()
+
+
+def test_failed_mn_leaves_other_fabrics_alone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mininet's cleaning ends processes of the whole machine by their names."""
+    from moefabric.api import mininet
+
+    monkeypatch.setattr(mininet, "clean_machine", lambda: pytest.fail(f"{lab.name} runs"))
+    mininet.cleanup()
+    with pytest.raises(SpecError, match=r"name its file: `--topo fabric,FABRIC\.yaml`"):
+        mininet.topos["fabric"]()
 
 
 def test_absence_of_mininet_is_reported_with_the_remedy() -> None:

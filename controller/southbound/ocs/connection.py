@@ -32,8 +32,10 @@ _RESERVED_ATTEMPTS: Final = 8
 class LoginRefusedError(MisconfiguredError):
     """The device refuses the account. Frequent attempts may lock it."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"{message}: set ocs.user and ocs.password_env")
+    def __init__(self, message: str, password_env: str | None = None) -> None:
+        given = f"ocs.user, or the password in {password_env}"
+        remedy = given if password_env else "ocs.user and ocs.password_env"
+        super().__init__(f"{message}: set {remedy}")
 
 
 def from_reserved_port(dial: Callable[..., socket.socket]) -> Dial:

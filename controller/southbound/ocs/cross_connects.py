@@ -62,7 +62,7 @@ def plan_change(
     """
     if mode is CrossConnectMode.SAFE:
         if conflict := find_conflict(current, request.teardown, request.setup):
-            raise PortConflictError(conflict)
+            raise PortConflictError(f"{conflict}; ocs.mode: update replaces what is in the way")
         return CrossConnectChange(tuple(sorted(request.teardown)), tuple(sorted(request.setup)))
     before, target = set(current), {*request.kept, *request.setup}
     new = target - before
@@ -83,7 +83,8 @@ def find_conflict(
         return f"{format_cross_connects(missing)} not connected"
     inputs, outputs = {p for p, _ in before - leaving}, {q for _, q in before - leaving}
     if busy := [c for c in add if c[0] in inputs or c[1] in outputs]:
-        return f"{format_cross_connects(busy)} busy"
+        there = sorted(c for c in before - leaving if any(c[0] == p or c[1] == q for p, q in busy))
+        return f"{format_cross_connects(busy)} busy: {format_cross_connects(there)} connected"
     return None
 
 

@@ -41,6 +41,7 @@ class RestconfDriver:
         timeout_s = settings.timeout_s + self._settle_s
         self._http = HttpClient(self.name, settings.address, timeout_s, settings.dial, headers)
         self._settled_at_s = 0.0
+        self._password_env = settings.ocs.control.password_env
 
     def close(self) -> None:
         """Close the connection."""
@@ -74,7 +75,8 @@ class RestconfDriver:
         """Return status and body; raise LoginRefusedError if the account is refused."""
         status, body = self._http.exchange("GET", path)
         if status == HTTPStatus.UNAUTHORIZED:
-            raise LoginRefusedError(f"{self.name}: GET {path}: {_error_text(status, body)}")
+            refusal = f"{self.name}: GET {path}: {_error_text(status, body)}"
+            raise LoginRefusedError(refusal, self._password_env)
         return status, body
 
     def apply(self, change: CrossConnectChange) -> str | None:

@@ -79,9 +79,13 @@ class Tl1Driver:
     """A `DeviceDriver` that speaks TL1."""
 
     def __init__(
-        self, connection: DeviceConnection, account: tuple[str, str] = FACTORY_ACCOUNT
+        self,
+        connection: DeviceConnection,
+        account: tuple[str, str] = FACTORY_ACCOUNT,
+        password_env: str | None = None,
     ) -> None:
         self._connection, self.name, self._account = connection, connection.name, account
+        self._password_env = password_env
         self._tags = map(str, count(1))
         self._pending: set[str] = set()
         """Tags of commands that are accepted but not completed."""
@@ -150,7 +154,8 @@ class Tl1Driver:
             response = self._response(tag, "ACT-USER", deadline)
             if response.code != _COMPLETED:
                 self.close()
-                raise LoginRefusedError(f"{self.name}: no login as {user}: {response}")
+                refusal = f"{self.name}: no login as {user}: {response}"
+                raise LoginRefusedError(refusal, self._password_env)
         return self._send(command, parameters)
 
     def _send(self, command: str, parameters: str = "") -> str:
@@ -186,4 +191,5 @@ class Tl1:
 
     def open(self, settings: DriverSettings) -> Tl1Driver:
         """Return a driver that speaks TL1."""
-        return Tl1Driver(DeviceConnection.of(settings), (settings.user, settings.password))
+        account, control = (settings.user, settings.password), settings.ocs.control
+        return Tl1Driver(DeviceConnection.of(settings), account, control.password_env)

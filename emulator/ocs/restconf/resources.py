@@ -74,9 +74,10 @@ def edit_value(request: Request, target: Target, op: Op) -> Any:
     if op is Op.CREATE:
         if part.type or target.is_whole_list:
             raise RestconfError("operation-not-supported", f"nothing can be made in {target}")
-        name, value = _member(request)
+        children = " or ".join(child.name for child in part.children)
+        name, value = _member(request, children)
         return schema.validate_container(part, {name: value})
-    name, value = _member(request)
+    name, value = _member(request, part.name)
     prefix, _, plain = name.rpartition(":")
     if not part.is_named(plain) or prefix not in ("", part.module):
         raise RestconfError("unknown-element", f"the body is {name[:64]}, not {part.name}")
@@ -93,19 +94,19 @@ def operation_inputs(request: Request, node: Node) -> Tree:
     """Return the inputs of an operation, whether or not a member `input` wraps them."""
     if not request.body.strip():
         return {}
-    name, value = _member(request)
+    name, value = _member(request, "input")
     if name.rpartition(":")[2] == "input":
         return schema.validate_container(node, value or {})
     # Names are lowered because a public client sends `{"session-Id": 3}`.
     return schema.validate_container(node, {name.lower(): value})
 
 
-def _member(request: Request) -> tuple[str, Any]:
-    """Return name and value of the only member of a body."""
+def _member(request: Request, needed: str) -> tuple[str, Any]:
+    """Return name and value of the only member of a body; `needed` names it in errors."""
     media = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if media not in MEDIA:
         raise ProtocolError("invalid-value", f"{JSON} is understood", 415)
-    return schema.from_json(request.body)
+    return schema.from_json(request.body, needed)
 
 
 UNBOUNDED = 1 << 16

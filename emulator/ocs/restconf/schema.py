@@ -78,9 +78,8 @@ def _checked(leaf: Node, value: Any) -> Any:
     match leaf.type:
         case "boolean" if value in (True, False, "true", "false"):
             return value in (True, "true")
-        case "number":
-            if re.fullmatch(r"[0-9]{1,10}", text) and leaf.low <= int(text) <= leaf.high:
-                return int(text)
+        case "number" if type(value) is int and leaf.low <= value <= leaf.high:
+            return value
         case "decimal":
             is_decimal = re.fullmatch(r"[+-]?[0-9]{1,6}(\.[0-9]{1,4})?", text)
             if is_decimal and leaf.low <= float(text) <= leaf.high:
@@ -136,14 +135,14 @@ def encode(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
 
 
-def from_json(body: bytes) -> tuple[str, Any]:
-    """Return name and value of the only member of a JSON object."""
+def from_json(body: bytes, needed: str) -> tuple[str, Any]:
+    """Return name and value of the only member of a JSON object; `needed` names it in errors."""
     try:
         document = json.loads(body, parse_constant=int)  # which refuses NaN and Infinity
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("malformed-message", "this is not JSON") from error
+        raise ProtocolError("malformed-message", f"this is not JSON: {error}") from error
     if not isinstance(document, dict) or len(document) != 1:
-        raise ProtocolError("malformed-message", "one member was to be sent")
+        raise ProtocolError("malformed-message", f"one member is needed: {needed}")
     ((name, value),) = document.items()
     return name, value
 

@@ -32,7 +32,9 @@ class Step:
     @property
     def key_value(self) -> Any:
         """The key as a value of the list's key leaf; RestconfError if it is none."""
-        return validate(self.part[self.part.key], self.key)
+        leaf, key = self.part[self.part.key], self.key or ""
+        is_number = leaf.type == "number" and re.fullmatch(r"[0-9]{1,10}", key)
+        return validate(leaf, int(key) if is_number else key)
 
     def __str__(self) -> str:
         path = f"/{self.part.module}:{self.part.name}"

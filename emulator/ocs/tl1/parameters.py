@@ -145,5 +145,5 @@ def _number(
 
 def _port(text: str, valid: range) -> int:
     if not PORT.fullmatch(text) or int(text) not in valid:
-        raise invalid_port(text)
+        raise invalid_port(f"{text} ({valid[0]}..{valid[-1]} are possible)")
     return int(text)

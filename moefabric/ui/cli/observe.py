@@ -47,7 +47,10 @@ def logs(
     fabric = running_fabric(name)
     folder = RunDirectory.of_fabric(fabric).log_folder
     if not folder.is_dir():
-        raise FabricError(not_up(fabric))
+        folders = [RunDirectory.of_fabric(name).log_folder for name in running_fabrics()]
+        is_process = any(fabric in LogFolder(one).processes() for one in folders)
+        hint = f"; --process {fabric} shows this process" if is_process else ""
+        raise FabricError(not_up(fabric) + hint)
     fields = {name: value for name, value in ids.items() if value is not None}
     source = LogFolder(folder)
     if process is not None:
@@ -175,7 +178,7 @@ def dashboard(
     from moefabric.ui.dashboard.fabric_source import RunningFabrics
     from moefabric.ui.dashboard.saved_runs import SavedRuns
     from moefabric.ui.dashboard.server import Dashboard, listening_socket, serve
-    from moefabric.ui.metrics.collector import FabricCollector
+    from moefabric.ui.metrics.collector import FabricCollector, is_loopback
 
     if is_typed(context, "results") and not results.is_dir():
         raise click.UsageError(f"--results: there is no folder {results}: name that of results")
@@ -184,4 +187,7 @@ def dashboard(
     with listening_socket(*listen) as listener:
         metrics = partial(generate_latest, FabricCollector(name))
         shown = Dashboard(RunningFabrics(name), SavedRuns(results), metrics)
+        if not is_loopback(listen[0]):
+            remedy = "`ssh -L` to a dashboard at 127.0.0.1 hides it"
+            click.echo(f"plain HTTP: who sees packets can read the token; {remedy}", err=True)
         serve(shown, listener, lambda link: click.echo(f"dashboard: {link}"))

@@ -33,6 +33,27 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
     return add
 
 
+def parse_option(
+    parse: Callable[[Given], T],
+) -> Callable[[click.Context, click.Parameter, Given], T]:
+    """Return an option callback that reports a ValueError of `parse` as wrong usage."""
+
+    def callback(_context: click.Context, _option: click.Parameter, given: Given) -> T:
+        try:
+            return parse(given)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def _settings(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return settings that all have a value, which click would take for a word behind them."""
+    if bare := next((setting for setting in given if "=" not in setting), None):
+        raise ValueError(f"{bare!r} has no value: {bare}=VALUE is one word")
+    return given
+
+
 ocs_option = click.option(
     "--ocs", "ocs_name", default="ocs0", shell_complete=completed("ocses"), help="The OCS."
 )
@@ -43,6 +64,7 @@ settings_option = all_of(
         "--set",
         "settings",
         multiple=True,
+        callback=parse_option(_settings),
         metavar="KEY=VALUE",
         shell_complete=completed("settings"),
         help="Change a key of the file.",
@@ -105,20 +127,6 @@ def via_options(command: Callable[..., None]) -> Callable[..., None]:
         command(via=via, policy=policy or _POLICY, **options)
 
     return with_way
-
-
-def parse_option(
-    parse: Callable[[Given], T],
-) -> Callable[[click.Context, click.Parameter, Given], T]:
-    """Return an option callback that reports a ValueError of `parse` as wrong usage."""
-
-    def callback(_context: click.Context, _option: click.Parameter, given: Given) -> T:
-        try:
-            return parse(given)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return callback
 
 
 environment_option = click.option(

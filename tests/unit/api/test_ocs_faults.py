@@ -88,9 +88,11 @@ def test_ocs_request_refuses_arguments_that_do_not_fit(words: list[str], expecte
         command(*words)
 
 
-@pytest.mark.parametrize("words", [["port", "s9/o0"], ["loss", "1-x"], ["partial-apply", "half"]])
+@pytest.mark.parametrize(
+    "words", [["port", "s9/o0"], ["loss", "1-x"], ["loss", "s0/o0"], ["partial-apply", "half"]]
+)
 def test_ocs_request_names_wrong_argument(words: list[str]) -> None:
-    with pytest.raises(SpecError, match=r"s9/o0|'x'|'half'"):
+    with pytest.raises(SpecError, match=r"s9/o0|'x'|'s0/o0' is no path such as 1-17|'half'"):
         command(*words)
 
 

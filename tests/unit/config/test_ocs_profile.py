@@ -108,6 +108,16 @@ def test_keys_beside_profile_override_it(tmp_path: Path) -> None:
     assert (ocs.ports, ocs.settle_ns, ocs.profile.settle.jitter_ns) == (12, 2_000_000, 10_000_000)
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "ocs.example", '"2001:db8::1"', '"::1"'])
+def test_address_of_a_switch_has_no_port(tmp_path: Path, host: str) -> None:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(FABRIC.format(ocs=f"{{address: {host}}}"))
+    assert load_fabric(path).build().regions[0].ocs is not None
+    path.write_text(FABRIC.format(ocs="{address: 192.0.2.1:3082}"))
+    with pytest.raises(SpecError, match=r"ocs.address: an address or name without port, whose key"):
+        load_fabric(path)
+
+
 def test_time_until_links_are_up_may_be_random(tmp_path: Path) -> None:
     path = tmp_path / "fabric.yaml"
     path.write_text(FABRIC.format(ocs="{link_up: {fixed: 5s, jitter: 1s, distribution: normal}}"))

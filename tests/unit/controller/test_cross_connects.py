@@ -37,7 +37,7 @@ def test_plan_change_removes_conflicting_cross_connects(
 
 
 def test_safe_mode_refuses_conflicts() -> None:
-    with pytest.raises(PortConflictError, match="1-9 busy"):
+    with pytest.raises(PortConflictError, match=r"1-9 busy: 1-7 connected; ocs\.mode: update "):
         plan_change(((1, 7),), RequestedChange(setup=((1, 9),)), CrossConnectMode.SAFE)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moefabric.controller.client import ControllerClient
-from moefabric.controller.http_client import HttpClient
+from moefabric.controller.http_client import HttpClient, ResponseTimeoutError
 from moefabric.controller.reconfiguration import Reconciler
 from moefabric.controller.recovery.eps_recovery import EpsRecovery
 from moefabric.controller.recovery.region_recovery import RegionRecovery
@@ -302,6 +302,23 @@ MALFORMED_DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
         pytest.param(
             "POST",
             "/light",
+            {"circuits": ["s0~s1"]},
+            400,
+            "'s0~s1' is not a circuit such as s0/o0~s3/o2",
+            id="servers-of-a-circuit",
+        ),
+        pytest.param(
+            "POST",
+            "/light",
+            {"circuits": LIT, "policy": "joint"},
+            400,
+            "policy: has no effect beside circuits",
+            id="circuits-and-policy",
+        ),
+        pytest.param("POST", "/light", {}, 400, "circuits: is missing, and so is d", id="nothing"),
+        pytest.param(
+            "POST",
+            "/light",
             {"circuits": ["s0/o0"]},
             400,
             "circuits: 's0/o0' is not a circuit",
@@ -439,6 +456,23 @@ def test_wait_ready_ends_at_once_if_waiting_does_not_help() -> None:
         with pytest.raises(ControlError, match=r"^ocs0: the device has 8 inputs: set ocs"):
             client.wait_ready(60)
         assert time.monotonic() - started_s < 30
+
+
+class MuteDevice(MemoryOcs):
+    """An OCS that speaks another protocol."""
+
+    def circuits(self) -> CircuitSet:
+        raise ResponseTimeoutError("ocs0 at 192.0.2.1:5025: no answer to ACT-USER within 2 s")
+
+
+def test_ocs_that_does_not_answer_may_speak_another_protocol() -> None:
+    switches = ObservedSwitches(FABRIC)
+    reconciler = Reconciler(MuteDevice(FABRIC, REGION), switches, call_at_once)
+    controller = Controller(RegionRecovery(FABRIC, REGION, switches, reconciler), switches)
+    with pytest.raises(ResponseTimeoutError):
+        controller.adopt()
+    remedy = "; if it speaks another protocol, set ocs.driver or ocs.port"
+    assert controller.health()["fault"].endswith(f"within 2 s{remedy}")
 
 
 def test_wait_ready_ends_with_the_fabric() -> None:

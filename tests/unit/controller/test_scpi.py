@@ -60,8 +60,8 @@ def test_parse_port_lists_refuses_other_text(text: str) -> None:
         pytest.param([], [(2, 6)], None, id="free-ports"),
         pytest.param([(1, 7)], [(1, 6)], None, id="freed-in-the-same-change"),
         pytest.param([(2, 6)], [], "2-6 not connected", id="gone-already"),
-        pytest.param([], [(1, 6)], "1-6 busy", id="a-busy-input"),
-        pytest.param([], [(2, 7)], "2-7 busy", id="a-busy-output"),
+        pytest.param([], [(1, 6)], "1-6 busy: 1-7 connected", id="a-busy-input"),
+        pytest.param([], [(2, 7)], "2-7 busy: 1-7 connected", id="a-busy-output"),
     ],
 )
 def test_find_conflict(

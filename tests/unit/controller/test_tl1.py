@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from moefabric.controller.southbound.ocs.connection import DeviceConnection
+from moefabric.controller.southbound.ocs.connection import DeviceConnection, LoginRefusedError
 from moefabric.controller.southbound.ocs.cross_connects import CrossConnectChange
 from moefabric.controller.southbound.ocs.tl1 import Tl1Driver, Tl1Response, parse_message
 from moefabric.core.errors import ControlError
@@ -46,7 +46,9 @@ def test_parse_message(text: str, answer: Tl1Response | None) -> None:
 
 
 @contextmanager
-def device(*answers: str, hangs_up: bool = False) -> Iterator[tuple[Tl1Driver, list[str]]]:
+def device(
+    *answers: str, hangs_up: bool = False, password_env: str | None = None
+) -> Iterator[tuple[Tl1Driver, list[str]]]:
     """Yield a driver of a device with one answer per command, and the device's commands."""
     commands: list[str] = []
 
@@ -71,7 +73,8 @@ def device(*answers: str, hangs_up: bool = False) -> Iterator[tuple[Tl1Driver, l
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
-        driver = Tl1Driver(DeviceConnection("ocs0", listener.getsockname()[:2], 0.5))
+        connection = DeviceConnection("ocs0", listener.getsockname()[:2], 0.5)
+        driver = Tl1Driver(connection, password_env=password_env)
         yield driver, commands
         driver.close()
         thread.join(30)
@@ -136,6 +139,14 @@ def test_wait_settled_ends_at_its_deadline() -> None:
 def test_apply_returns_the_denial(answer: str, words: str) -> None:
     with device(LOGIN, answer) as (driver, _):
         assert driver.apply(CrossConnectChange((), ((1, 9), (99, 10)))) == words
+
+
+def test_denied_login_names_what_holds_the_password() -> None:
+    with (
+        device(message(1, "DENY", "PIUI"), password_env="LAB_OCS") as (driver, _),
+        pytest.raises(LoginRefusedError, match=r"PIUI: set ocs\.user, or the password in LAB_OCS"),
+    ):
+        driver.cross_connects()
 
 
 def test_denied_login_is_an_error() -> None:

@@ -55,7 +55,7 @@ def test_circuit_puts_the_lesser_nic_first() -> None:
     ("text", "message"),
     [
         pytest.param("s0/o0", "'s0/o0' is not a circuit such as s0/o0~s3/o2", id="one-end"),
-        pytest.param("s0/o0~s1", "'s1' is not a NIC", id="half-a-nic"),
+        pytest.param("s0/o0~s1", "s3/o2: 's1' is not a NIC", id="half-a-nic"),
         pytest.param("s0/o0~s0/o1", "both ends are on s0", id="one-server"),
         pytest.param("s0/o0~s0/o0", "both ends are on s0", id="one-nic"),
         pytest.param("s0/o0~s1/e0", "s1/e0 is not an optical NIC", id="electrical-end"),

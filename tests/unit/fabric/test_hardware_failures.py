@@ -73,6 +73,14 @@ def test_wrong_json_requestis_refused_and_changes_nothing(
     assert failures.handle({})["faults"] == []
 
 
+def test_what_has_failed_fails_once() -> None:
+    failures = HardwareFailures(PLAN, lambda _server, _number: None, lambda *_names, **_up: None)
+    for what in (["s0/o0"], ["s0/o0"], ["s0/o0", "s1/o0"]):
+        failures.inject(FailureKind.NIC, what)
+    present = failures.handle({})["faults"]
+    assert [failure["what"] for failure in present] == [("s0/o0",), ("s1/o0",)]
+
+
 def test_failure_on_a_lost_machine_is_refused_and_not_present() -> None:
     def set_links(names: Iterable[str], *, up: bool) -> None:
         if not up and set(names):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moefabric.emulator.ocs.restconf.errors import RestconfError
-from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, from_json
+from moefabric.emulator.ocs.restconf.schema import CONTAINERS, Node, from_json, validate
 from moefabric.emulator.ocs.restconf.tree import Op, apply_edit, parse_target
 
 TWO = {"pair": [{"ingress": 1, "egress": 13}, {"ingress": 2, "egress": 14}]}
@@ -108,12 +108,19 @@ def error_tag(read: Callable[[], object]) -> str | None:
 
 @given(st.binary(max_size=60))
 def test_any_body_is_parsed_or_refused(body: bytes) -> None:
-    assert error_tag(lambda: from_json(body)) in (None, "malformed-message")
+    assert error_tag(lambda: from_json(body, "pair")) in (None, "malformed-message")
 
 
 def test_deep_bodies_are_refused() -> None:
     with pytest.raises(RestconfError):
-        from_json(b'{"pair":' + b"[" * 100_000)
+        from_json(b'{"pair":' + b"[" * 100_000, "pair")
+
+
+def test_numbers_are_no_strings() -> None:
+    pair = CONTAINERS["cross-connects"]["pair"]
+    assert validate(pair, [{"ingress": 1, "egress": 13}]) == [{"ingress": 1, "egress": 13}]
+    with pytest.raises(RestconfError, match="'1' is no value of ingress"):
+        validate(pair, [{"ingress": "1", "egress": 13}])
 
 
 @given(st.text(max_size=40))

@@ -18,6 +18,7 @@ from moefabric.runtime.run_directory import RunDirectory
 from moefabric.ui.cli import fabric as fabric_commands
 from moefabric.ui.cli.command import CliCommand, JsonOption
 from moefabric.ui.cli.main import SECTIONS, main
+from moefabric.ui.dashboard import server
 from tests.support.paths import EXAMPLES
 from tests.support.run_folders import running
 
@@ -138,6 +139,31 @@ def test_a_word_is_no_fabric_if_a_name_is_given_or_none_of_that_name_runs() -> N
     refused = moefabric("inspect", "lab", "--name", "other")
     assert refused.exit_code == 2
     assert "the fabric is named twice: lab, and by --name" in refused.output
+
+
+def test_logs_of_a_process_name_the_option(two_running: Path) -> None:
+    (two_running / "lab/log/ocs0.jsonl").touch()
+    assert "ocs0 is not up: " in (refused := moefabric("logs", "ocs0").output)
+    assert refused.endswith("; --process ocs0 shows this process\n")
+
+
+@pytest.mark.parametrize(("host", "warns"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_dashboard_that_others_reach_warns_of_plain_http(
+    monkeypatch: pytest.MonkeyPatch, host: str, *, warns: bool
+) -> None:
+    monkeypatch.setattr(server, "serve", lambda *_: None)
+    shown = moefabric("dashboard", "--listen", f"{host}:0")
+    assert ("plain HTTP: who sees packets can read the token" in shown.output) == warns
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(["up", "a.yaml", "--set", "nics.optical", "3"], "nics.optical=VALUE is one word")],
+)
+def test_value_of_an_option_that_is_none_is_wrong_usage(words: list[str], expected: str) -> None:
+    refused = moefabric(*words)
+    assert refused.exit_code == 2
+    assert expected in refused.output
 
 
 @pytest.mark.usefixtures("two_running")
