@@ -108,6 +108,11 @@ class Measure:
         """Return the measure whose value is the median of samples; invalid without samples."""
         return cls(median(samples) if samples else None, tuple(samples), note)
 
+    def mapped(self, function: Callable[[float], float]) -> "Measure":
+        """Return the measure with a function of its value and of its samples."""
+        value = None if self.value is None else function(self.value)
+        return replace(self, value=value, samples=tuple(map(function, self.samples)))
+
     def on(self, run: str, *fabrics: str) -> "Measure":
         """Return the measure with the fabrics of a run from which it was taken; none for all."""
         names = tuple(f"{run}/{fabric}" for fabric in fabrics) or (run,)
