@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field
-
 from moefabric import (
     NS_PER_S,
     CircuitSet,
@@ -20,17 +18,11 @@ from moefabric import (
 )
 from moefabric.api import predictions
 from moefabric.api.networks import best_split, planned_flows
-from moefabric.api.plugins import (
-    ExperimentSpec,
-    FabricChoice,
-    Section,
-    load_experiment,
-    read_yaml,
-    validate,
-)
+from moefabric.api.plugins import ExperimentSpec, FabricChoice, load_experiment, read_yaml
 from moefabric_studies.oracle.own_simulators import fluid_bound_s
 from moefabric_studies.oracle.results import INTO_THE_DARK
 from moefabric_studies.oracle.scenario import FlowStep, Outage, Scenario, routed_flows, scenario
+from moefabric_studies.raw_tables import FrozenPart
 
 _OPENING_S: Final = 100e-6
 """Time in which connections and their windows open before circuits go dark, as those of a job are
@@ -60,16 +52,16 @@ class Case:
     predicted_s: float
 
 
-class Selection(Section):
+class Selection(FrozenPart):
     """Demands of an experiment, in a case each."""
 
     file: str
     """The experiment's file."""
-    demands: list[tuple[int, int, Literal["dispatch", "combine"]]]
+    demands: tuple[tuple[int, int, Literal["dispatch", "combine"]], ...]
     """Iteration, layer and kind of each demand."""
     factor: float
     """Modelled bytes and times are multiplied by it."""
-    fabrics: list[str] = Field(default_factory=list)
+    fabrics: tuple[str, ...] = ()
     """Fabrics of the experiment; all if empty."""
     group: str = ""
     """Name of the cases; the file's if empty."""
@@ -78,10 +70,10 @@ class Selection(Section):
     as paced runs do (`moefabric.core.flows.consolidated_flows`)."""
 
 
-class Selections(Section):
+class Selections(FrozenPart):
     """`cases.yaml`."""
 
-    collectives: list[Selection]
+    collectives: tuple[Selection, ...]
     """Whole all-to-alls."""
     first: Selection
     """A first all-to-all whose circuits are dark."""
@@ -93,8 +85,7 @@ def cases(folder: Path) -> list[Case]:
     Args:
         folder: Folder of the examples.
     """
-    file = Path(__file__).with_name("cases.yaml")
-    chosen = validate(Selections, read_yaml(file), file)
+    chosen = Selections.model_validate(read_yaml(Path(__file__).with_name("cases.yaml")))
     cases = [case for selection in chosen.collectives for case in _collectives(folder, selection)]
     return cases + list(_dark_cases(folder, chosen.first))
 

@@ -229,8 +229,8 @@ def _hashing(compared: Sequence[Comparison]) -> Iterator[Row]:
     yield "flows start", "sizes", "cases", *columns
     for rotated, short in product((True, False), (False, True)):
         errors = hashed_errors(compared, rotated=rotated, short=short)
-        columns = zip(*errors, strict=True)
-        values = (deviation(of(column)) for column in columns for of in (min, median, max))
+        models = zip(*errors, strict=True)
+        values = (deviation(of(model)) for model in models for of in (min, median, max))
         yield "in turn" if rotated else "all alike", _sizes(short), len(errors), *values
 
 

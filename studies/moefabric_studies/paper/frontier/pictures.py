@@ -36,8 +36,9 @@ LATENCY_RATE_BPS: Final = 400e9
 """NIC rate of the picture of latencies."""
 _QUARTERS: Final = {n / 4: f"{25 * n} %" for n in range(5)}
 
-Points = Iterable[tuple[float, float, str]]
-"""Points of a curve with their tooltips."""
+Point = tuple[float, float, str]
+"""A point of a curve with its tooltip."""
+Points = Iterable[Point]
 
 
 def pictures(results: FrontierResults) -> dict[str, str]:
@@ -62,7 +63,7 @@ def frontier(results: FrontierResults, servers: int) -> str:
     prices = {1e4: "10k", 2e4: "20k", 5e4: "50k", 1e5: "100k"}
     across = Axis(8e3, 160e3, prices, "USD a server", logarithmic=True)
 
-    def points(policy: FrontierPolicy, model: str) -> Points:
+    def points(model: str, policy: FrontierPolicy) -> Points:
         base = results.select(model=model, servers=servers, policy=EPS.name)
         best_s = min(point.iteration_s for point in base)
         for p in efficient(results.select(model=model, servers=servers, policy=policy.name)):
@@ -76,7 +77,7 @@ def frontier(results: FrontierResults, servers: int) -> str:
         f"Regions of {servers} servers: iteration time (best EPS = 1) against cost, "
         "100 to 800 Gb/s, every A+E"
     )
-    charts = {model: partial(points, model=model) for model in results.models}
+    charts = {model: partial(points, model) for model in results.models}
     return _drawn(title, across, policies, charts, reference=None)
 
 
@@ -86,7 +87,7 @@ def all_to_alls(results: FrontierResults) -> str:
     splits = {float(n): f"{n}+{NICS - n}" for n in optical_nics(MULTIHOP)}
     across = Axis(1, NICS - 1, splits, "circuits + electrical NICs")
 
-    def points(policy: FrontierPolicy, servers: int) -> Points:
+    def points(servers: int, policy: FrontierPolicy) -> Points:
         for optical in optical_nics(policy):
             models = results.select(servers=servers, policy=policy.name, optical=optical)
             value = max(point.all_to_all for point in models)
@@ -102,7 +103,7 @@ def efficiency(results: FrontierResults) -> str:
     rates = {float(n): f"{rate / 1e9:g}" for n, rate in enumerate(results.rates)}
     across, up = Axis(0, len(rates) - 1, rates, "NIC rate, Gb/s"), Axis.numbers(0, 3.5, most=7)
 
-    def points(policy: FrontierPolicy, servers: int) -> Points:
+    def points(servers: int, policy: FrontierPolicy) -> Points:
         for n, rate in enumerate(results.rates):
             optical, value = results.best_split(policy.name, servers, rate)
             network = f"{policy.title}, {optical}+{NICS - optical}, {rate_text(rate)}"
@@ -116,7 +117,7 @@ def permutation(results: FrontierResults) -> str:
     """Draw the time of an all-to-all whose demand approaches a permutation."""
     policies = (MIXNET, JOINT, MOVED_MULTIHOP, EVEN_SPILL, MULTIHOP)
 
-    def points(policy: FrontierPolicy, servers: int) -> Points:
+    def points(servers: int, policy: FrontierPolicy) -> Points:
         for mix in results.mixes:
             if mix.servers == servers and mix.kind == "exchange":
                 value = mix.all_to_all[policy.name]
@@ -135,7 +136,7 @@ def trace(results: FrontierResults) -> str:
     times = {n: f"{n:g}" for n in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
     across = Axis(0.98, 8, times, "relative to the EPS", logarithmic=True)
 
-    def points(policy: FrontierPolicy, servers: int) -> Points:
+    def points(servers: int, policy: FrontierPolicy) -> Points:
         values = sorted(runs[servers].all_to_all[policy.name])
         return ((value, (n + 1) / len(values), "") for n, value in enumerate(values))
 
@@ -150,7 +151,7 @@ def capacity(results: FrontierResults) -> str:
     names = {float(n): label.removeprefix("0") or "0" for n, label in enumerate(labels)}
     across = Axis(0, len(labels) - 1, names, "NICs' worth that a server forwards")
 
-    def curves(limit: Limit) -> Iterator[Points]:
+    def curves(limit: Limit) -> Iterator[list[Point]]:
         yield [
             (n, value, f"{limit.model}, {label} NICs: {value:.2f}")
             for n, (label, value) in enumerate(limit.by_nics.items())
@@ -167,7 +168,7 @@ def latency(results: FrontierResults) -> str:
     times = {1e-6: "1 µs", 1e-5: "10 µs", 1e-4: "0.1 ms", 1e-3: "1 ms", 1e-2: "10 ms"}
     across = Axis(1e-6, 1e-2, times, "latency of a server that forwards", logarithmic=True)
 
-    def curves(limit: Limit) -> Iterator[Points]:
+    def curves(limit: Limit) -> Iterator[list[Point]]:
         yield [(s, limit.with_latency(s, LATENCY_RATE_BPS), "") for s in _HOP_LATENCIES_S]
         yield [(s, limit.by_nics["0"], "") for s in _HOP_LATENCIES_S]
 
@@ -181,10 +182,10 @@ def latency(results: FrontierResults) -> str:
 
 
 def _regions(
-    sizes: Iterable[int], points: Callable[[FrontierPolicy, int], Points]
+    sizes: Iterable[int], points: Callable[[int, FrontierPolicy], Points]
 ) -> dict[str, Callable[[FrontierPolicy], Points]]:
     """Return the points of each region's chart by its heading."""
-    return {f"{servers} servers": partial(points, servers=servers) for servers in sizes}
+    return {f"{servers} servers": partial(points, servers) for servers in sizes}
 
 
 def _drawn(
@@ -207,7 +208,7 @@ def _drawn(
 
 def _drawn_limits(
     title: str, across: Axis, results: FrontierResults,
-    curves: Callable[[Limit], Iterable[Sequence[tuple[float, float, str]]]], *, marks: bool = True,
+    curves: Callable[[Limit], Iterable[list[Point]]], *, marks: bool = True,
 ) -> str:  # fmt: skip
     """Draw a chart for each region with curves for each model, of which the second is dashed."""
     panels = []
