@@ -216,15 +216,14 @@ def time_measures(ways: dict[str, Variant]) -> dict[str, Measure]:
     """Return the gains of whole iterations, against a copy for each expert."""
     plain = ways["each-expert"]
     note = f"All-to-alls take {plain.share:.0%} of the iteration with a copy for each expert."
-    measures = {}
-    for name, variant in (
-        ("gain_once", "once"),
-        ("gain_balanced", "balanced"),
-        ("gain_exact", "occult"), ("gain_pruned_2", "prune-2"), ("gain_pruned_1", "prune-1"),
-    ):  # fmt: skip
-        ratios = iteration_ratios(plain.result, ways[variant].result)
-        measures[name] = Measure.median_of(ratios, note)
-    return measures
+    variants = {
+        "gain_once": "once", "gain_balanced": "balanced", "gain_exact": "occult",
+        "gain_pruned_2": "prune-2", "gain_pruned_1": "prune-1",
+    }  # fmt: skip
+    return {
+        name: Measure.median_of(iteration_ratios(plain.result, ways[variant].result), note)
+        for name, variant in variants.items()
+    }
 
 
 def hierarchy_measures(ways: dict[str, Variant]) -> dict[str, Measure]:

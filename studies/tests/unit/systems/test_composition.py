@@ -8,6 +8,7 @@ import pytest
 from moefabric_studies.paper.rows import INVALID
 from moefabric_studies.systems.composition.study import (
     CompositionStudy,
+    HeatMap,
     PolicyChoice,
     Setup,
     System,
@@ -78,7 +79,7 @@ def test_product_multiplies_the_gains_of_the_parts_alone() -> None:
 
 
 def test_heat_maps_show_the_cells_that_have_values() -> None:
-    rows = {"none": [1.0, None], "a + b": [2.0, 0.5]}
+    rows: HeatMap = {"none": [1.0, None], "a + b": [2.0, 0.5]}
     picture = heat_maps("Gains", ["eps", "spill"], {"one": rows, "other": rows})
     texts = [element.text for element in ET.fromstring(picture).iter() if element.text]
     assert texts.count("2.00x") == 2
@@ -87,7 +88,7 @@ def test_heat_maps_show_the_cells_that_have_values() -> None:
 
 
 def test_heat_maps_mark_invalid_cells() -> None:
-    rows = {"none": [1.0, INVALID], "a": [None, 2.0]}
+    rows: HeatMap = {"none": [1.0, INVALID], "a": [None, 2.0]}
     picture = heat_maps("Gains", ["eps", "spill"], {"one": rows})
     elements = list(ET.fromstring(picture).iter())
     assert [element.text for element in elements].count("invalid") == 1
