@@ -19,7 +19,7 @@ from moefabric_studies.oracle.results import OracleTables
 from moefabric_studies.raw_tables import read_table
 from moefabric_studies.result_blocks import StoredResults, filled
 from moefabric_studies.systems.page import page_text
-from moefabric_studies.systems.study import StoredStudy
+from moefabric_studies.systems.study import StudyResult
 
 from moefabric.api.provenance import MEASURED
 from moefabric.results.model import Provenance, read_run
@@ -49,7 +49,7 @@ def write_pages(root: Path, results: StoredResults) -> Iterator[Path]:
 
 def system_page(study: Path, root: Path = ROOT) -> str:
     """Return the page of a study's file as its stored result gives it."""
-    stored = StoredStudy.read(study, root / "docs/results")
+    stored = StudyResult.read(study, root / "docs/results")
     return page_text(stored, study.relative_to(root))
 
 

@@ -45,7 +45,8 @@ def grid(
 
     Example:
         `grid("systems/link/incast", rows, senders=8)` has title, headings and note of `incast` in
-        `systems/link/tables.yaml`, where `{senders}` becomes 8.
+        `systems/link/tables.yaml`, where `{senders}` becomes 8. Rows that a file has under
+        `published` follow.
 
     Args:
         place: Folder of the file in this package, and name of the table.
@@ -60,7 +61,8 @@ def grid(
         texts.get(part, "").format(**values) for part in ("title", "source", "note")
     )
     headings = tuple(texts["header"] if header is None else header)
-    return Grid(name or key, title, source, headings, tuple(rows), note)
+    published = map(tuple, texts.get("published", ()))
+    return Grid(name or key, title, source, headings, (*rows, *published), note)
 
 
 def captions(folder: str) -> dict[str, str]:

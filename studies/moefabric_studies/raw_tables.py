@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pydantic import BaseModel, ConfigDict
+
 from moefabric.api.provenance import provenance_of
 from moefabric.api.results import Provenance
 
@@ -13,6 +15,12 @@ _PARTS: Final = "core", "simulator", "workload", "planner", "config", "traces", 
 PREDICTED: Final = tuple(f"moefabric/{part}" for part in _PARTS)
 """Folders of the source on which a prediction depends."""
 _COMMENT: Final = "# "
+
+
+class FrozenPart(BaseModel):
+    """A part of a study's results, which JSON has, too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def source_of(command: str, files: Sequence[Path], study: str) -> Provenance:

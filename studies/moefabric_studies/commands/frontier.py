@@ -39,6 +39,7 @@ def frontier(
     """Predict iterations of the jobs in FOLDER on every network, and compare with its cost."""
     from moefabric.api.results import Provenance
     from moefabric.api.units import file_digests, finished_units
+    from moefabric_studies.markdown import write_page
     from moefabric_studies.paper.frontier.page import page_text, text_lines
     from moefabric_studies.paper.frontier.pictures import pictures
     from moefabric_studies.paper.frontier.results import FrontierResults
@@ -65,8 +66,6 @@ def frontier(
     if store:
         commands.write_output(store, table_text(outcome.provenance or Provenance(), outcome.rows))
     if page:
-        for name, picture in pictures(outcome).items():
-            commands.write_output(page.with_name(name), picture)
-        commands.write_output(page, page_text(outcome, page, stored))
+        write_page(page, page_text(outcome, page, stored), pictures(outcome))
     if json_file != commands.STANDARD_OUTPUT:
         click.echo("\n".join(text_lines(outcome)))

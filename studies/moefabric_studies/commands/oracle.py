@@ -40,6 +40,7 @@ def oracle(
         _write_mixnet(mixnet, folder)
         return
     from moefabric.api.units import finished_units
+    from moefabric_studies.markdown import write_page
     from moefabric_studies.oracle import processes
     from moefabric_studies.oracle.page import pictures, text
     from moefabric_studies.oracle.results import OracleResults
@@ -70,9 +71,9 @@ def oracle(
     if store:
         tables.write(store)
     if page:
-        for name, picture in pictures(tables).items():
-            write_output(page.with_name(name), picture)
-    write_output(page or Path("-"), text(tables))
+        write_page(page, text(tables), pictures(tables))
+    else:
+        write_output(Path("-"), text(tables))
 
 
 def _write_mixnet(page: Path, folder: Path) -> None:

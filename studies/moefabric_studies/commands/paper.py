@@ -79,12 +79,10 @@ def paper(
 ) -> None:
     """Print the paper's tables with predicted or emulated values. FOLDER holds their definition."""
     from moefabric.api.networks import ServerPaths
-    from moefabric_studies.paper.cost_performance import cost_performance_picture
-    from moefabric_studies.paper.growth import growth_picture
-    from moefabric_studies.paper.page import document_text, page
+    from moefabric_studies.markdown import write_page
+    from moefabric_studies.paper.page import document_pictures, document_text, page
     from moefabric_studies.paper.results import predict_tables
     from moefabric_studies.paper.text import text_lines
-    from moefabric_studies.paper.traffic_matrix import traffic_picture
 
     if (only or resume) and not emulated:
         raise click.UsageError(f"{'--only' if only else '--resume'} needs --emulated")
@@ -102,15 +100,7 @@ def paper(
     if report:
         commands.write_output(report, page(predicted, results if emulated else None))
     if document:
-        commands.write_output(document, document_text(predicted))
-        pictures = {
-            "growth": growth_picture,
-            "cost-performance": cost_performance_picture,
-            "traffic": traffic_picture,
-        }
-        for name, picture in pictures.items():
-            file = document.with_name(f"paper-{name}.svg")
-            commands.write_output(file, picture(predicted.evaluation))
+        write_page(document, document_text(predicted), document_pictures(predicted))
     if results.measurements is not None and results.measurements.is_invalid:
         sys.exit(commands.INVALID)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from moefabric import (
     NS_PER_S,
@@ -18,10 +18,11 @@ from moefabric import (
 )
 from moefabric.api import predictions
 from moefabric.api.networks import best_split, planned_flows
-from moefabric.api.plugins import ExperimentSpec, FabricChoice, load_experiment
+from moefabric.api.plugins import ExperimentSpec, FabricChoice, load_experiment, read_yaml
 from moefabric_studies.oracle.own_simulators import fluid_bound_s
-from moefabric_studies.oracle.results import FORWARDING, INTO_THE_DARK, LONGER
+from moefabric_studies.oracle.results import INTO_THE_DARK
 from moefabric_studies.oracle.scenario import FlowStep, Outage, Scenario, routed_flows, scenario
+from moefabric_studies.raw_tables import FrozenPart
 
 _OPENING_S: Final = 100e-6
 """Time in which connections and their windows open before circuits go dark, as those of a job are
@@ -51,50 +52,31 @@ class Case:
     predicted_s: float
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Demands of an experiment.
-
-    Attributes:
-        file: The experiment's file.
-        demands: (iteration, layer, "dispatch" or "combine") each.
-        factor: Modelled bytes and times are multiplied by it.
-        fabrics: Fabrics of the experiment; all if empty.
-        group: Name of the cases; the file's if empty.
-        fewer_flows: Whether the EPS also carries the demand in fewer flows, one or two for each
-            pair of servers, as paced runs do (`moefabric.core.flows.consolidated_flows`).
-    """
+class Selection(FrozenPart):
+    """Demands of an experiment, in a case each."""
 
     file: str
-    demands: tuple[tuple[int, int, str], ...]
+    """The experiment's file."""
+    demands: tuple[tuple[int, int, Literal["dispatch", "combine"]], ...]
+    """Iteration, layer and kind of each demand."""
     factor: float
+    """Modelled bytes and times are multiplied by it."""
     fabrics: tuple[str, ...] = ()
-    fewer_flows: bool = False
+    """Fabrics of the experiment; all if empty."""
     group: str = ""
+    """Name of the cases; the file's if empty."""
+    fewer_flows: bool = False
+    """Whether the EPS also carries the demand in fewer flows, one or two for each pair of servers,
+    as paced runs do (`moefabric.core.flows.consolidated_flows`)."""
 
 
-SELECTIONS: Final = (
-    Selection("prototype.yaml", ((0, 0, "dispatch"), (0, 0, "combine")), 0.1, fewer_flows=True),
-    Selection("training.yaml", tuple((n, n, "dispatch") for n in range(4)), 0.06),
-    Selection(
-        "fabrics.yaml", ((0, 0, "dispatch"),), 0.04, ("fat-tree", "oversub", "rail", "mixnet")
-    ),
-    Selection(
-        "prototype.yaml",
-        ((0, 0, "dispatch"),),
-        0.3,
-        ("eps", "mixnet", "mixnet-spill"),
-        group=LONGER,
-    ),
-    Selection(
-        "forwarding.yaml",
-        ((3, 1, "dispatch"), (7, 2, "dispatch"), (11, 3, "dispatch"), (11, 3, "combine")),
-        0.3,
-        ("eps", "multihop", "uniform", "mixnet"),
-        group=FORWARDING,
-    ),
-)
-FIRST_ALL_TO_ALL: Final = Selection("first-all-to-all.yaml", ((0, 1, "dispatch"),), 0.02)
+class Selections(FrozenPart):
+    """`cases.yaml`."""
+
+    collectives: tuple[Selection, ...]
+    """Whole all-to-alls."""
+    first: Selection
+    """A first all-to-all whose circuits are dark."""
 
 
 def cases(folder: Path) -> list[Case]:
@@ -103,8 +85,9 @@ def cases(folder: Path) -> list[Case]:
     Args:
         folder: Folder of the examples.
     """
-    cases = [case for selection in SELECTIONS for case in _collectives(folder, selection)]
-    return cases + list(_dark_cases(folder, FIRST_ALL_TO_ALL))
+    chosen = Selections.model_validate(read_yaml(Path(__file__).with_name("cases.yaml")))
+    cases = [case for selection in chosen.collectives for case in _collectives(folder, selection)]
+    return cases + list(_dark_cases(folder, chosen.first))
 
 
 @dataclass(frozen=True)

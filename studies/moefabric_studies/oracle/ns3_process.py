@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from ns import ns
@@ -41,54 +42,8 @@ _SOCKET_TYPES: Final = {
     "paced": "ns3::TcpLinuxReno",
 }
 _WRITE_BYTES: Final = 1 << 20
-_OUTAGE_EVENT: Final = """
-#include "ns3/error-model.h"
-#include "ns3/simulator.h"
-void moefabric_outage(ns3::Ptr<ns3::ErrorModel> model, double from_s, double until_s) {
-    model->Disable();
-    ns3::Simulator::Schedule(ns3::Seconds(from_s), &ns3::ErrorModel::Enable, model);
-    ns3::Simulator::Schedule(ns3::Seconds(until_s), &ns3::ErrorModel::Disable, model);
-}
-"""
 _WARM_S: Final = 0.05
 """Time in which warm connections carry their first bytes, before any flow starts."""
-_WARM_SENDER: Final = """
-#include <algorithm>
-#include "ns3/node.h"
-#include "ns3/packet.h"
-#include "ns3/simulator.h"
-#include "ns3/socket.h"
-class MoefabricSender : public ns3::Object {
-  public:
-    ns3::Ptr<ns3::Socket> socket;
-    uint64_t left = 0;
-    void Connect(ns3::Address remote) { socket->Connect(remote); }
-    void Fill(ns3::Ptr<ns3::Socket>, uint32_t) {
-        while (left > 0) {
-            uint64_t room = std::min<uint64_t>(socket->GetTxAvailable(), 1 << 20);
-            int sent = room ? socket->Send(ns3::Create<ns3::Packet>(std::min(left, room))) : 0;
-            if (sent <= 0) return;
-            left -= sent;
-        }
-    }
-    void Add(uint64_t bytes) {
-        left += bytes;
-        Fill(socket, 0);
-    }
-};
-void moefabric_warm_sender(ns3::Ptr<ns3::Node> node, ns3::Address local, ns3::Address remote,
-                           uint64_t first, uint64_t bytes, double start_s) {
-    auto sender = ns3::CreateObject<MoefabricSender>();
-    auto factory = ns3::TypeId::LookupByName("ns3::TcpSocketFactory");
-    sender->socket = ns3::Socket::CreateSocket(node, factory);
-    sender->socket->Bind(local);
-    sender->socket->SetSendCallback(ns3::MakeCallback(&MoefabricSender::Fill, sender));
-    sender->left = first;
-    // Queue disciplines are ready when the simulation has begun.
-    ns3::Simulator::Schedule(ns3::MicroSeconds(1), &MoefabricSender::Connect, sender, remote);
-    ns3::Simulator::Schedule(ns3::Seconds(start_s), &MoefabricSender::Add, sender, bytes);
-}
-"""
 
 
 def main() -> None:
@@ -244,7 +199,7 @@ class _Simulation:
             model.SetAttribute("ErrorUnit", ns.StringValue("ERROR_UNIT_PACKET"))
             device = self.devices[near, far]
             device.SetAttribute("ReceiveErrorModel", ns.PointerValue(model))
-            _outage_event()(model, outage["from_s"], outage["until_s"])
+            _events().moefabric_outage(model, outage["from_s"], outage["until_s"])
 
     def _address(self, near: str, far: str, tree: str) -> Any:
         """Return the address of a link's near end in a relay tree.
@@ -292,7 +247,7 @@ class _Simulation:
         if self.warm_bytes:
             ends = self.node[flow["src"]], here, there
             start_s = self.opening_s + flow["start_s"]
-            _warm_sender()(*ends, self.warm_bytes, _size(flow), start_s)
+            _events().moefabric_warm_sender(*ends, self.warm_bytes, _size(flow), start_s)
             return sink
         if self.transport["congestion_control"] == "paced":
             # It sends whole segments only: so many more bytes take the same time.
@@ -328,15 +283,10 @@ class _Simulation:
 
 
 @cache
-def _outage_event() -> Any:
-    ns.cppyy.cppdef(_OUTAGE_EVENT)
-    return ns.cppyy.gbl.moefabric_outage
-
-
-@cache
-def _warm_sender() -> Any:
-    ns.cppyy.cppdef(_WARM_SENDER)
-    return ns.cppyy.gbl.moefabric_warm_sender
+def _events() -> Any:
+    """Compile `ns3_events.h`, and return its functions."""
+    ns.cppyy.cppdef(Path(__file__).with_name("ns3_events.h").read_text())
+    return ns.cppyy.gbl
 
 
 def _seconds(value: float) -> Any:

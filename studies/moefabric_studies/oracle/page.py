@@ -5,18 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from moefabric.api.charts import (
-    MISSING,
-    Axis,
-    Box,
-    Dot,
-    Mark,
-    Panel,
-    Rule,
-    deviation,
-    document_picture,
-    formatting,
-)
+from moefabric.api import charts
 from moefabric_studies.markdown import page_of
 from moefabric_studies.oracle.golden_results import golden_results
 from moefabric_studies.oracle.results import (
@@ -239,14 +228,14 @@ def _slowdown(case: CaseResult, transport: str) -> str:
 
 def _quantiles(errors: Sequence[float]) -> tuple[str, ...]:
     if not errors:
-        return (MISSING,) * 3
-    return tuple(deviation(quantile(errors, share)) for share in (0.05, 0.5, 0.95))
+        return (charts.MISSING,) * 3
+    return tuple(charts.deviation(quantile(errors, share)) for share in (0.05, 0.5, 0.95))
 
 
 def _flows(results: OracleTables) -> Iterator[Row]:
     yield "transport", "flows", "p5", "median", "p95", "within 10 %"
     for one in results.flows:
-        errors = map(deviation, (one.p5, one.median, one.p95))
+        errors = map(charts.deviation, (one.p5, one.median, one.p95))
         yield one.transport, f"{one.flows:,}", *errors, _percent(one.near)
 
 
@@ -263,9 +252,9 @@ def _golden() -> Iterator[Row]:
     for golden in golden_results():
         count, errors = len(golden.flow_errors), golden.flow_errors
         times = (f"{seconds * 1e6:.1f} µs" for seconds in (golden.theirs_s, golden.ours_s))
-        spread = ", ".join(_quantiles(errors)) if errors else MISSING
-        error = deviation(golden.error)
-        yield golden.simulator, golden.case, *times, error, count or MISSING, spread
+        spread = ", ".join(_quantiles(errors)) if errors else charts.MISSING
+        error = charts.deviation(golden.error)
+        yield golden.simulator, golden.case, *times, error, count or charts.MISSING, spread
 
 
 def completion_strips(results: OracleTables) -> str:
@@ -278,14 +267,18 @@ def completion_strips(results: OracleTables) -> str:
     rows.append(("null model: alone", "alone", _relative(cases, lambda case: max(case.alone_s))))
     texts = {tick: f"{tick:g}" for tick in (1.0, 1.5, 2.0, 2.5)}
     edges = {_LEAST: f"{_LEAST:g} or less", _LARGEST: f"{_LARGEST:g} or more"}
-    marks: list[Mark] = [Rule("reference", x=1.0)]
+    marks: list[charts.Mark] = [charts.Rule("reference", x=1.0)]
     for row, (_, class_, values) in enumerate(rows):
         for n, (value, title) in enumerate(values):
             offset = (n * 7 % 13 - 6) * 2.0
-            marks.append(Dot(value, row + 0.5, class_, title, 3.5, dy=offset))
-    names = Axis.rows([name for name, _, _ in rows])
-    panel = Panel(Axis(_LEAST, _LARGEST, texts | edges), names, marks, _ROW * len(rows))
-    return document_picture("Completion time of an all-to-all, relative to the model's", [panel])
+            marks.append(charts.Dot(value, row + 0.5, class_, title, 3.5, dy=offset))
+    names = charts.Axis.rows([name for name, _, _ in rows])
+    panel = charts.Panel(
+        charts.Axis(_LEAST, _LARGEST, texts | edges), names, marks, _ROW * len(rows)
+    )
+    return charts.document_picture(
+        "Completion time of an all-to-all, relative to the model's", [panel]
+    )
 
 
 def _relative(
@@ -296,7 +289,7 @@ def _relative(
         measured = seconds(case)
         ratio = _LARGEST if measured is None else measured / case.predicted_s
         title = f"{case.group}, {case.demand}, {case.fabric}: "
-        title += "a flow did not end" if measured is None else formatting.ratio(ratio)
+        title += "a flow did not end" if measured is None else charts.formatting.ratio(ratio)
         rows.append((ratio, title))
     return rows
 
@@ -318,16 +311,20 @@ def fabric_columns(results: OracleTables, group: str) -> str:
     }
     high = max(value for value in values.values() if value is not None)
     width = 0.8 / len(series)
-    marks: list[Mark] = [
-        Box((left, left + 0.9 * width), (0.0, value), class_, f"{fabric}, {name}: {value:.3f} ms")
+    marks: list[charts.Mark] = [
+        charts.Box(
+            (left, left + 0.9 * width), (0.0, value), class_, f"{fabric}, {name}: {value:.3f} ms"
+        )
         for f, fabric in enumerate(fabrics)
         for s, (name, class_, _) in enumerate(series)
         for left in [f + 0.1 + s * width]
         if (value := values.get((fabric, name))) is not None
     ]
-    panel = Panel(Axis.names(fabrics), Axis.numbers(0.0, high * 1.06, most=5), marks, 214)
+    panel = charts.Panel(
+        charts.Axis.names(fabrics), charts.Axis.numbers(0.0, high * 1.06, most=5), marks, 214
+    )
     title = f"Mean completion time of the all-to-alls of {group}, ms"
-    return document_picture(title, [panel], legend=[(c, n) for n, c, _ in series])
+    return charts.document_picture(title, [panel], legend=[(c, n) for n, c, _ in series])
 
 
 def _mean_ms(cases: Sequence[CaseResult], transport: str | None) -> float | None:

@@ -5,11 +5,9 @@ from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from moefabric.api.commands import write_output
 from moefabric.api.results import Provenance
-from moefabric_studies.raw_tables import read_table, table_text
+from moefabric_studies.raw_tables import FrozenPart, read_table, table_text
 
 ORDER_MARGIN: Final = 0.02
 """Fabrics whose predicted times differ by less than this have no predicted order."""
@@ -27,11 +25,7 @@ _COLUMNS: Final = "group", "demand", "fabric", "factor", "predicted_s"
 """Stored attributes of a case."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Completion(_Part):
+class Completion(FrozenPart):
     """Result of a simulation in another simulator."""
 
     ends_s: tuple[float | None, ...]
@@ -58,7 +52,7 @@ class PacketResult(Completion):
     """Name of the transport."""
 
 
-class CaseResult(_Part):
+class CaseResult(FrozenPart):
     """A case in all simulators."""
 
     group: str
@@ -105,7 +99,7 @@ class CaseResult(_Part):
                 yield model_s / end_s - 1
 
 
-class SharingResult(_Part):
+class SharingResult(FrozenPart):
     """Max-min flows of a scenario in the model and in SimGrid."""
 
     name: str
@@ -124,7 +118,7 @@ class SharingResult(_Part):
         return [model_s / simgrid_s - 1 for model_s, simgrid_s in pairs]
 
 
-class FlowErrors(_Part):
+class FlowErrors(FrozenPart):
     """Errors of the max-min simulation for the single flows of all cases under a transport."""
 
     transport: str
@@ -147,7 +141,7 @@ class FlowErrors(_Part):
         return cls(transport=transport, flows=len(errors), p5=p5, median=median, p95=p95, near=near)
 
 
-class SharingErrors(_Part):
+class SharingErrors(FrozenPart):
     """Errors of the max-min simulation for the flows of a scenario in SimGrid."""
 
     name: str
@@ -174,7 +168,7 @@ class SharingErrors(_Part):
         )  # fmt: skip
 
 
-class OracleTables(_Part):
+class OracleTables(FrozenPart):
     """What the page shows, and what is stored: each case's last flow, and errors of flows."""
 
     cases: tuple[CaseResult, ...]
@@ -246,7 +240,7 @@ def _files(file: Path) -> tuple[Path, Path, Path]:
     return cases, flows, sharing
 
 
-class OracleResults(_Part):
+class OracleResults(FrozenPart):
     """All comparisons with simulators that ran."""
 
     ns3: str

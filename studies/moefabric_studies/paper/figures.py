@@ -1,8 +1,9 @@
 """Figures of the paper, drawn from the tables' results."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from markupsafe import Markup
 
@@ -50,6 +51,7 @@ EMULATED_FIGURES: Final = ("iteration", "efficiency", "share", "delay", "aims")
 _WIDTH: Final = (WIDTH - 24) / 2
 """Width of a chart, two of which are side by side on the page."""
 _HEIGHT: Final = 188.0
+Point = TypeVar("Point")
 
 
 @dataclass(frozen=True)
@@ -69,35 +71,44 @@ class Series:
     published: Sequence[float] = ()
 
 
-def _network_series(
-    network: str, values: Sequence[float | None], published: Sequence[float] = ()
-) -> Series:
-    return Series(network, _COLOURS[network], values, published)
+def _by_network(
+    networks: Iterable[str],
+    points: Sequence[Point],
+    value: Callable[[str, Point], float | None],
+    published: Callable[[str, Point], float] | None = None,
+) -> list[Series]:
+    """Return a series for each network, with its values at some points, and the paper's."""
+    return [
+        Series(
+            network,
+            _COLOURS[network],
+            [value(network, point) for point in points],
+            [published(network, point) for point in points] if published else (),
+        )
+        for network in networks
+    ]
 
 
 def _iterations(results: PaperResults) -> Iterator[Markup]:
     """Yield a figure of the normalised iteration time for each model."""
-    evaluation, time = results.evaluation, tables.normalised_time
+    evaluation = results.evaluation
+
+    def own(job: str, network: str, rate: float) -> float | None:
+        return value_or_none(tables.normalised_time, evaluation, job, network, rate)
+
+    def published(job: str, network: str, rate: float) -> float:
+        return evaluation.published[job, rate, network]
+
     for job in evaluation.calibrations:
-        series = [
-            _network_series(
-                network,
-                [value_or_none(time, evaluation, job, network, rate) for rate in RATES],
-                [evaluation.published[job, rate, network] for rate in RATES],
-            )
-            for network in _COMPARED
-        ]
+        series = _by_network(_COMPARED, RATES, partial(own, job), partial(published, job))
         yield columns(_MODELS[job], _RATE_TEXTS, series)
 
 
 def _costs(_: PaperResults) -> Iterator[Markup]:
     """Yield a figure of the networks' prices."""
-    series = [
-        _network_series(
-            network, [paper_network_usd(network, measures.SERVERS, rate) / 1e6 for rate in RATES]
-        )
-        for network in _COMPARED
-    ]
+    series = _by_network(
+        _COMPARED, RATES, lambda name, rate: paper_network_usd(name, measures.SERVERS, rate) / 1e6
+    )
     yield columns("Million USD, 128 servers", _RATE_TEXTS, series)
 
 
@@ -108,22 +119,16 @@ def _efficiencies(results: PaperResults) -> Iterator[Markup]:
     """
     evaluation, base = results.evaluation, "fat-tree"
 
+    def own(job: str, network: str, rate: float) -> float | None:
+        return value_or_none(measures.efficiency, evaluation, job, network, base, rate)
+
     def published(job: str, network: str, rate: float) -> float:
         speed = evaluation.published[job, rate, base] / evaluation.published[job, rate, network]
         return speed * evaluation.usd(job, base, rate) / evaluation.usd(job, network, rate)
 
     for job in evaluation.calibrations:
-        series = [
-            _network_series(
-                network,
-                [
-                    value_or_none(measures.efficiency, evaluation, job, network, base, rate)
-                    for rate in RATES
-                ],
-                [published(job, network, rate) for rate in RATES if network in _PUBLISHED],
-            )
-            for network in (*_PUBLISHED, "mixnet-joint")
-        ]
+        series = _by_network(_PUBLISHED, RATES, partial(own, job), partial(published, job))
+        series += _by_network(("mixnet-joint",), RATES, partial(own, job))
         title = f"{_MODELS[job]}, relative to the fat-tree"
         yield columns(title, _RATE_TEXTS, series, reference=1.0)
 
@@ -176,16 +181,11 @@ def _degrees(results: PaperResults) -> Iterator[Markup]:
     """Yield a figure of the iteration time over the optical degree at equal cost."""
     job, rate, seconds = results.evaluation.jobs[_EXAMPLE], 100e9, measures.degree_iteration_s
     base = seconds(job, rate, 6)
-    series = [
-        _network_series(
-            network,
-            [
-                seconds(job, rate, degree, _POLICY_NETWORKS[network]) / base
-                for degree in measures.DEGREES
-            ],
-        )
-        for network in ("mixnet", "mixnet-spill")
-    ]
+    series = _by_network(
+        ("mixnet", "mixnet-spill"),
+        measures.DEGREES,
+        lambda name, degree: seconds(job, rate, degree, _POLICY_NETWORKS[name]) / base,
+    )
     title = f"{_MODELS[_EXAMPLE]}, 100 Gb/s: iteration relative to degree 6"
     yield lines(title, [str(degree) for degree in measures.DEGREES], series)
 
@@ -196,11 +196,13 @@ def _failures(results: PaperResults) -> Iterator[Markup]:
     cases = (("deepseek-r1", "nic"), ("mixtral-8x22b", "gpu"), ("deepseek-r1", "server"))
     rows = results.rows("failures")[: len(cases)]
     published = [row.paper[0] for row in rows if row.paper and row.paper[0] is not None]
-    series = [_network_series("mixnet", [row.value for row in rows], published)]
-    for network in ("mixnet-spill", "mixnet-joint"):
-        policy = _POLICY_NETWORKS[network]
-        values = [100 * slow_down(jobs[job], 400e9, failed, policy) for job, failed in cases]
-        series.append(_network_series(network, values))
+    series = [Series("mixnet", _COLOURS["mixnet"], [row.value for row in rows], published)]
+
+    def slower(network: str, case: tuple[str, str]) -> float:
+        job, failed = case
+        return 100 * slow_down(jobs[job], 400e9, failed, _POLICY_NETWORKS[network])
+
+    series += _by_network(("mixnet-spill", "mixnet-joint"), cases, slower)
     yield columns("Longer iteration, 400 Gb/s", [row.name for row in rows], series, " %")
 
 
@@ -226,17 +228,12 @@ def _aims(results: PaperResults) -> Iterator[Markup]:
     evaluation = results.evaluation
     names = [_MODELS[job] for job in evaluation.jobs]
     quantities = {"All-to-all": tables.all_to_all_s, "Iteration": tables.iteration_s}
+
+    def ratio(seconds: tables.Seconds, network: str, job: str) -> float | None:
+        return value_or_none(tables.worst_ratio, seconds, evaluation, job, network)
+
     for quantity, seconds in quantities.items():
-        series = [
-            _network_series(
-                network,
-                [
-                    value_or_none(tables.worst_ratio, seconds, evaluation, job, network)
-                    for job in evaluation.jobs
-                ],
-            )
-            for network in _POLICY_NETWORKS
-        ]
+        series = _by_network(_POLICY_NETWORKS, list(evaluation.jobs), partial(ratio, seconds))
         yield columns(f"{quantity} relative to a non-blocking EPS", names, series, reference=1.0)
 
 

@@ -26,14 +26,12 @@ class GrowthPoint:
 
     Attributes:
         gpus: GPUs of the job.
-        iteration_s: Duration of an iteration.
-        relative: The same, relative to that of the smallest job on the fat-tree.
+        relative: Duration of an iteration, relative to that of the smallest job on the fat-tree.
         million_usd: Price of the network.
         efficiency: Performance per dollar, relative to the fat-tree's.
     """
 
     gpus: int
-    iteration_s: float
     relative: float
     million_usd: float
     efficiency: float
@@ -49,7 +47,6 @@ def growth_points(evaluation: Evaluation, network: str) -> list[GrowthPoint]:
         points.append(
             GrowthPoint(
                 gpus * replicas,
-                iteration.seconds,
                 iteration.seconds / base.seconds,
                 paper_network_usd(cost_model, servers, RATE_BPS) / 1e6,
                 efficiency(evaluation, JOB, network, BASE, RATE_BPS, replicas),

@@ -150,25 +150,20 @@ _NETWORKS: Final = {
     "rail-optimized": "rail-optimised",
     "topoopt": "topoopt",
 }
-_JOBS: Final = {
-    "Mixtral 8*22B": "mixtral-8x22b",
-    "Mixtral 8*7B": "mixtral-8x7b",
-    "Llama-MoE": "llama-moe",
-    "Qwen-MoE": "qwen-moe",
-}
 Published = dict[tuple[str, float, str], float]
 """Normalised iteration time by job, NIC rate in bits per second, and network."""
 
 
 def load_published(path: Path) -> Published:
-    """Return the published simulation results.
+    """Return the published simulation results; `Mixtral 8*22B` is the job `mixtral-8x22b`.
 
     Raises:
         SpecError: if the file can't be read.
     """
     return {
-        (_JOBS[row["Model"]], float(row["Bandwidth"]) * 1e9, network): float(row[column])
+        (job, float(row["Bandwidth"]) * 1e9, network): float(row[column])
         for row in csv.DictReader(read_text(path).splitlines())
+        for job in [row["Model"].lower().replace(" ", "-").replace("*", "x")]
         for column, network in _NETWORKS.items()
     }
 

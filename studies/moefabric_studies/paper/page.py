@@ -8,8 +8,11 @@ from markupsafe import Markup
 from moefabric.api.charts import page_style, page_template
 from moefabric_studies.markdown import page_of
 from moefabric_studies.paper import figures, rows, text
+from moefabric_studies.paper.cost_performance import cost_performance_picture
+from moefabric_studies.paper.growth import growth_picture
 from moefabric_studies.paper.results import PaperResults
 from moefabric_studies.paper.rows import REPORTED, PaperRow
+from moefabric_studies.paper.traffic_matrix import traffic_picture
 
 _PILLS: Final = {
     rows.REPRODUCED: "pass",
@@ -70,6 +73,16 @@ def document_text(predicted: PaperResults) -> str:
         table_row=table_row,
         reported=REPORTED,
     )
+
+
+def document_pictures(predicted: PaperResults) -> dict[str, str]:
+    """Return the pictures of `docs/paper.md` by file name."""
+    evaluation = predicted.evaluation
+    return {
+        "paper-growth.svg": growth_picture(evaluation),
+        "paper-cost-performance.svg": cost_performance_picture(evaluation),
+        "paper-traffic.svg": traffic_picture(evaluation),
+    }
 
 
 def table_row(row: PaperRow) -> str:

@@ -27,16 +27,19 @@ def one_nic_fabric(
 
 def iteration_s(fabric: FabricResult) -> float:
     """Return the median of the iterations' measured seconds, also of a stored result."""
-    if fabric.figures:
-        return fabric.figures["iteration_s"]
-    return median(one.measured_s for one in fabric.iterations if one.measured_s)
+    times = (one.measured_s for one in fabric.iterations)
+    return _figure(fabric, "iteration_s", times)
 
 
 def exposed_s(fabric: FabricResult) -> float:
     """Return the median of the iterations' seconds without computation, also of a stored result."""
-    if fabric.figures:
-        return fabric.figures["exposed_comm_s"]
-    return median(one.exposed_comm_s for one in fabric.iterations if one.exposed_comm_s)
+    times = (one.exposed_comm_s for one in fabric.iterations)
+    return _figure(fabric, "exposed_comm_s", times)
+
+
+def _figure(fabric: FabricResult, name: str, times: Iterable[float | None]) -> float:
+    """Return a stored figure, or the median of the times that a run has."""
+    return fabric.figures[name] if fabric.figures else median(filter(None, times))
 
 
 def all_to_all_s(fabric: FabricResult) -> float:

@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
-from moefabric.api.commands import write_output
-from moefabric_studies.markdown import page_of
+from moefabric_studies import markdown
 from moefabric_studies.systems.study import LEAST_SAMPLES, JudgedClaim, StudyResult
 
 COLUMNS = ("id", "claim", "published", "band", "null", "measured", "how", "verdict")
@@ -100,7 +99,7 @@ def page_text(result: StudyResult, file: Path) -> str:
         result: The study's result.
         file: The study's file, as the page names it.
     """
-    text = page_of(
+    text = markdown.page_of(
         "systems/page.md.j2",
         spec=result.spec,
         file=file,
@@ -120,9 +119,8 @@ def page_text(result: StudyResult, file: Path) -> str:
 
 def write_page(result: StudyResult, file: Path, page: Path) -> None:
     """Write the page of a study, and its pictures into the page's folder."""
-    write_output(page, page_text(result, file))
-    for name, picture in result.outcome.pictures.items():
-        write_output(page.with_name(f"{name}.svg"), picture)
+    pictures = {f"{name}.svg": picture for name, picture in result.outcome.pictures.items()}
+    markdown.write_page(page, page_text(result, file), pictures)
 
 
 def _cell(text: str) -> str:

@@ -14,7 +14,7 @@ from math import comb
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from pydantic import Field
 
@@ -107,6 +107,11 @@ class Measure:
     def median_of(cls, samples: Sequence[float], note: str = "") -> "Measure":
         """Return the measure whose value is the median of samples; invalid without samples."""
         return cls(median(samples) if samples else None, tuple(samples), note)
+
+    def mapped(self, function: Callable[[float], float]) -> "Measure":
+        """Return the measure with a function of its value and of its samples."""
+        value = None if self.value is None else function(self.value)
+        return replace(self, value=value, samples=tuple(map(function, self.samples)))
 
     def on(self, run: str, *fabrics: str) -> "Measure":
         """Return the measure with the fabrics of a run from which it was taken; none for all."""
@@ -326,14 +331,6 @@ class StudyContext:
         """
         return self.units.value(f"{self.file}: {name}", kind, measure)
 
-    def experiment(self, document: Mapping[str, Any]) -> plugins.ExperimentSpec:
-        """Return the experiment that a mapping describes, as in a file of this folder.
-
-        Raises:
-            SpecError: With all faults of the mapping.
-        """
-        return plugins.experiment_of(document)
-
     def run(self, document: Mapping[str, Any], *, flows: bool = False) -> Result:
         """Run an experiment with packets on emulated fabrics. Needs root.
 
@@ -376,7 +373,7 @@ class StudyContext:
         return self._experiment(document).predict()
 
     def _experiment(self, document: Mapping[str, Any]) -> Experiment:
-        return Experiment.of(self.experiment(document), self.folder)
+        return Experiment.of(plugins.experiment_of(document), self.folder)
 
 
 class Study(Protocol):
@@ -400,46 +397,70 @@ class Study(Protocol):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A study's file, its outcome and its judged claims."""
+    """A study's file, its outcome and its judged claims.
+
+    Attributes:
+        run_verdicts: Verdict of each fabric that was emulated.
+        origins: Commit of each stored run whose origin has a remark, and the remark.
+    """
 
     spec: StudySpec
     outcome: Outcome
     seconds: float
+    claims: Sequence[JudgedClaim]
+    run_verdicts: Sequence[RunVerdict]
+    origins: Sequence[str]
 
-    @property
-    def claims(self) -> list[JudgedClaim]:
-        """The claims with their values."""
-        none = Measure(None, note="The study has no such measure.")
-        measures = {"": Measure(None), **self.outcome.measures}
-        chosen = ((spec, measures.get(spec.measure, none)) for spec in self.spec.claims)
-        return [JudgedClaim(spec, value, self._runs_of(spec, value)) for spec, value in chosen]
-
-    def _runs_of(self, spec: ClaimSpec, measure: Measure) -> list[RunVerdict]:
-        """Return the fabrics on which a value rests."""
-        if spec.method != "emulated":
-            return []
-        names = measure.runs
-        return [run for run in self.run_verdicts if names is None or run.belongs_to(names)]
-
-    @property
-    def run_verdicts(self) -> list[RunVerdict]:
-        """Verdict of each fabric that was emulated."""
-        return [
-            RunVerdict(
-                f"{run.experiment}/{result.fabric}",
-                result.fidelity.verdict,
-                result.fidelity.reasons,
-            )
-            for run in self.outcome.runs
-            for result in run.results
+    @classmethod
+    def of(cls, spec: StudySpec, outcome: Outcome, seconds: float) -> Self:
+        """Return the result of measurements, and judge the claims by them."""
+        verdicts = [
+            RunVerdict(f"{run.experiment}/{one.fabric}", one.fidelity.verdict, one.fidelity.reasons)
+            for run in outcome.runs
+            for one in run.results
         ]
-
-    @property
-    def origins(self) -> list[str]:
-        """Commit of each stored run whose origin has a remark, and the remark."""
-        sources = (run.manifest.provenance for run in self.outcome.runs)
+        none = Measure(None, note="The study has no such measure.")
+        measures = {"": Measure(None), **outcome.measures}
+        claims = [_judged(one, measures.get(one.measure, none), verdicts) for one in spec.claims]
+        sources = (run.manifest.provenance for run in outcome.runs)
         notes = (f"commit {(s.commit or '')[:8]}; {s.remark}" for s in sources if s and s.remark)
-        return list(dict.fromkeys(notes))
+        return cls(spec, outcome, seconds, claims, verdicts, list(dict.fromkeys(notes)))
+
+    @classmethod
+    def read(cls, path: Path, store: Path) -> Self:
+        """Return the stored result of a study's file, whose pictures have no content.
+
+        Args:
+            path: The study's file.
+            store: Folder of stored results.
+
+        Raises:
+            SpecError: If the file is wrong, or a claim of it isn't stored.
+        """
+        spec = plugins.validate(StudySpec, plugins.read_yaml(path), path)
+        file = store / f"systems/{spec.system}.json"
+        stored = json.loads(file.read_text())
+        known = {claim["id"]: claim for claim in stored["claims"]}
+        if missing := [claim.id for claim in spec.claims if claim.id not in known]:
+            command = f"moefabric system {path} --store {store}"
+            raise SpecError([(str(file), f"lacks {', '.join(missing)}: run {command}")])
+        grids = [
+            Grid("", one["title"], "", one["header"], one["rows"], one.get("note", ""))
+            for one in stored.get("grids", ())
+        ]
+        captions = {one["name"]: one["caption"] for one in stored.get("pictures", ())}
+        verdicts = [
+            RunVerdict(one["fabric"], Verdict(one["verdict"]), one.get("reasons", ()))
+            for one in stored.get("runs", ())
+        ]
+        return cls(
+            spec,
+            Outcome({}, dict.fromkeys(captions, ""), captions, grids),
+            stored["seconds"],
+            [_stored_claim(claim, known[claim.id]) for claim in spec.claims],
+            verdicts,
+            stored.get("origins", ()),
+        )
 
     @property
     def is_invalid(self) -> bool:
@@ -461,6 +482,22 @@ class StudyResult:
                 for run in self.run_verdicts
             ],
         }
+
+
+def _judged(spec: ClaimSpec, measure: Measure, verdicts: Sequence[RunVerdict]) -> JudgedClaim:
+    """Return a claim with its value, and the verdicts of the fabrics on which that rests."""
+    if spec.method != "emulated":
+        return JudgedClaim(spec, measure)
+    names = measure.runs
+    return JudgedClaim(
+        spec, measure, [run for run in verdicts if names is None or run.belongs_to(names)]
+    )
+
+
+def _stored_claim(spec: ClaimSpec, stored: Mapping[str, Any]) -> JudgedClaim:
+    value = Measure(stored.get("value"), tuple(stored.get("samples", ())), stored.get("note", ""))
+    trust = stored.get("runs_verdict")
+    return JudgedClaim(spec, value, [RunVerdict("", Verdict(trust))] if trust else [])
 
 
 def load_study(path: Path, settings: Sequence[str] = ()) -> tuple[StudySpec, Study, Any]:
@@ -512,7 +549,7 @@ def run_study(
     # Studies join paths with the folder, and experiments do so again.
     context = StudyContext(path.parent.absolute(), reporter, path, store, stored, units or Units())
     outcome = study.measure(setup, context)
-    result = StudyResult(spec, outcome, monotonic() - began)
+    result = StudyResult.of(spec, outcome, monotonic() - began)
     if store is not None:
         write_output(store / f"systems/{spec.system}.json", stored_text(result, path, settings))
     return result
@@ -559,65 +596,3 @@ def stored_text(result: StudyResult, path: Path, settings: Sequence[str] = ()) -
             "origins": result.origins,
         }
     )
-
-
-@dataclass(frozen=True)
-class StoredStudy(StudyResult):
-    """A study's result from its stored parts, whose pictures have no content.
-
-    Attributes:
-        stored: The stored document.
-    """
-
-    stored: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, path: Path, store: Path) -> "StoredStudy":
-        """Return the stored result of a study's file.
-
-        Args:
-            path: The study's file.
-            store: Folder of stored results.
-
-        Raises:
-            SpecError: If the file is wrong, or a claim of it isn't stored.
-        """
-        spec = plugins.validate(StudySpec, plugins.read_yaml(path), path)
-        file = store / f"systems/{spec.system}.json"
-        stored = json.loads(file.read_text())
-        known = {claim["id"] for claim in stored["claims"]}
-        if missing := [claim.id for claim in spec.claims if claim.id not in known]:
-            command = f"moefabric system {path} --store {store}"
-            raise SpecError([(str(file), f"lacks {', '.join(missing)}: run {command}")])
-        grids = [
-            Grid("", one["title"], "", one["header"], one["rows"], one.get("note", ""))
-            for one in stored.get("grids", ())
-        ]
-        captions = {one["name"]: one["caption"] for one in stored.get("pictures", ())}
-        outcome = Outcome({}, dict.fromkeys(captions, ""), captions, grids)
-        return cls(spec, outcome, stored["seconds"], stored)
-
-    @property
-    def claims(self) -> list[JudgedClaim]:
-        """The claims with their stored values."""
-        stored = {claim["id"]: claim for claim in self.stored["claims"]}
-        return [_stored_claim(spec, stored[spec.id]) for spec in self.spec.claims]
-
-    @property
-    def run_verdicts(self) -> list[RunVerdict]:
-        """Stored verdict of each fabric that was emulated."""
-        return [
-            RunVerdict(one["fabric"], Verdict(one["verdict"]), one.get("reasons", ()))
-            for one in self.stored.get("runs", ())
-        ]
-
-    @property
-    def origins(self) -> list[str]:
-        """Stored remarks on the origin of runs."""
-        return list(self.stored.get("origins", ()))
-
-
-def _stored_claim(spec: ClaimSpec, stored: Mapping[str, Any]) -> JudgedClaim:
-    value = Measure(stored.get("value"), tuple(stored.get("samples", ())), stored.get("note", ""))
-    trust = stored.get("runs_verdict")
-    return JudgedClaim(spec, value, [RunVerdict("", Verdict(trust))] if trust else [])

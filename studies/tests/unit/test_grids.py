@@ -39,5 +39,6 @@ def test_texts_are_those_of_the_tables_and_pictures_that_the_code_makes(file: Pa
     for name in captions(folder) if "pictures" in texts else ():
         assert f'"{name}"' in code
     for text in (texts[name] for name in used):
-        assert set(text) <= {"title", "source", "header", "note"}
+        assert set(text) <= {"title", "source", "header", "note", "published"}
+        assert all(len(row) == len(text["header"]) for row in text.get("published", ()))
         assert all(isinstance(heading, str) for heading in text.get("header", ()))

@@ -117,10 +117,12 @@ def judged(compared: Iterable[Comparison]) -> list[Comparison]:
     return [c for c in compared if not c.case.rotated]
 
 
-def hashed_errors(compared: Iterable[Comparison], *, rotated: bool, short: bool) -> list[float]:
-    """Return the hashing model's errors on fat trees."""
+def hashed_errors(
+    compared: Iterable[Comparison], *, rotated: bool, short: bool
+) -> list[tuple[float, float]]:
+    """Return the errors on fat trees of the model that spreads evenly, and of the hashing one."""
     return [
-        c.hashed_error
+        (c.error, c.hashed_error)
         for c in compared
         if c.hashed_error is not None and (c.case.rotated, c.case.is_short) == (rotated, short)
     ]
@@ -226,14 +228,10 @@ def _hashing(compared: Sequence[Comparison]) -> Iterator[Row]:
     columns = "spreads evenly: least", "median", "greatest", "hashes: least", "median", "greatest"
     yield "flows start", "sizes", "cases", *columns
     for rotated, short in product((True, False), (False, True)):
-        cases = [
-            c
-            for c in compared
-            if c.hashed_error is not None and (c.case.rotated, c.case.is_short) == (rotated, short)
-        ]
-        even, hashed = [c.error for c in cases], hashed_errors(cases, rotated=rotated, short=short)
-        values = (deviation(of(errors)) for errors in (even, hashed) for of in (min, median, max))
-        yield "in turn" if rotated else "all alike", _sizes(short), len(cases), *values
+        errors = hashed_errors(compared, rotated=rotated, short=short)
+        models = zip(*errors, strict=True)
+        values = (deviation(of(model)) for model in models for of in (min, median, max))
+        yield "in turn" if rotated else "all alike", _sizes(short), len(errors), *values
 
 
 def _rotation(compared: Sequence[Comparison]) -> Iterator[Row]:

@@ -18,7 +18,6 @@ from typing import Any, Final, Self
 import click
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from moefabric_studies.oracle.mixnet.cases import (
     FloatArray,
@@ -29,6 +28,7 @@ from moefabric_studies.oracle.mixnet.cases import (
     rotated_cases,
 )
 from moefabric_studies.oracle.processes import SimulatorError
+from moefabric_studies.raw_tables import FrozenPart
 
 STORED: Final = Path(__file__).parents[1] / "golden" / "mixnet.json"
 _SEEDS: Final = (13, 14, 15)
@@ -36,7 +36,7 @@ _PROCESSES: Final = 2
 _PS_PER_S: Final = 1e12
 
 
-class JudgedResult(BaseModel):
+class JudgedResult(FrozenPart):
     """Times at which the simulator ended a case.
 
     Attributes:
@@ -44,7 +44,6 @@ class JudgedResult(BaseModel):
         ends_s: When the last flow ended, by the seed of the flows' paths.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     case: JudgedCase
     circuits: tuple[tuple[int, int, int], ...]
     ends_s: dict[int, float]
@@ -62,10 +61,9 @@ class JudgedResult(BaseModel):
         return counts
 
 
-class JudgedResults(BaseModel):
+class JudgedResults(FrozenPart):
     """Results of all cases, and their source."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     source: dict[str, str]
     results: tuple[JudgedResult, ...]
 

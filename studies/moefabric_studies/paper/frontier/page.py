@@ -224,18 +224,12 @@ def _cheapest(results: FrontierResults) -> Iterator[Row]:
         cells = []
         for servers in results.region_sizes:
             points = results.select(servers=servers, rate_bps=rate, policy=policy.name)
-            by_split: dict[int, list[Point]] = {}
-            for point in points:
-                by_split.setdefault(point.optical, []).append(point)
-            near = [
-                group
-                for group in by_split.values()
-                if max(point.iteration for point in group) <= _NEAR
-            ]
+            slow = {point.optical for point in points if point.iteration > _NEAR}
+            near = [point for point in points if point.optical not in slow]
             if not near:
                 cells.append(MISSING)
                 continue
-            best = min(near, key=lambda group: group[0].usd)[0]
+            best = min(near, key=lambda point: point.usd)
             base = results.select(servers=servers, rate_bps=rate, policy=EPS.name)[0]
             cells.append(f"{_split(best.optical)}: {usd(best.usd)} ({best.usd / base.usd:.0%})")
         yield rate_text(rate), policy.title, *cells
@@ -245,19 +239,12 @@ def _corner(results: FrontierResults) -> Iterator[Row]:
     """Yield all-to-alls with the fewest electrical NICs, by model."""
     policies = (MIXNET, SPILL, JOINT, EVEN_SPILL, MULTIHOP)
     for servers, model in product(results.region_sizes, results.models):
-        by_policy = {
-            policy: results.select(
-                model=model,
-                servers=servers,
-                policy=policy.name,
-                optical=CORNER,
-                rate_bps=results.rates[0],
-            )[0]
-            for policy in policies
-        }
-        forwarded = percentage(by_policy[MULTIHOP].forwarded)
-        cells = [ratio(by_policy[policy].all_to_all) for policy in policies]
-        yield str(servers), model, *cells, forwarded
+        points = results.select(
+            model=model, servers=servers, optical=CORNER, rate_bps=results.rates[0]
+        )
+        by_policy = {point.policy: point for point in points}
+        cells = [ratio(by_policy[policy.name].all_to_all) for policy in policies]
+        yield str(servers), model, *cells, percentage(by_policy[MULTIHOP.name].forwarded)
 
 
 def _efficiency(results: FrontierResults) -> Iterator[Row]:
@@ -386,9 +373,7 @@ def _settling(results: FrontierResults) -> Iterator[Row]:
                 policy=policy.name, servers=servers, rate_bps=rate, optical=optical
             )
             free = _range(point.iteration for point in points)
-            settled = _range(
-                point.iteration * point.settling_iteration_s / point.iteration_s for point in points
-            )
+            settled = _range(p.iteration * p.settling_iteration_s / p.iteration_s for p in points)
             cells.append(f"{_split(optical)}: {free}; {settled}")
         yield policy.title, *cells
 

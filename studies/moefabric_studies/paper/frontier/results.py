@@ -5,10 +5,9 @@ from math import exp, inf, log
 from statistics import mean, median
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from moefabric.api.results import Provenance
 from moefabric_studies.paper.network import nic_bytes_s
+from moefabric_studies.raw_tables import FrozenPart
 
 SMALLEST: Final = 8
 """Servers of the smallest region."""
@@ -20,11 +19,7 @@ _EQUAL: Final = 1e-6
 """Relative difference of times that counts as none."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Point(_Part):
+class Point(FrozenPart):
     """A job on a network."""
 
     model: str
@@ -61,7 +56,7 @@ class Point(_Part):
     """True if no cheaper network of this model and region is as fast."""
 
 
-class Limit(_Part):
+class Limit(FrozenPart):
     """An all-to-all at 7+1 NICs with limited forwarding, relative to the non-blocking EPS."""
 
     model: str
@@ -90,7 +85,7 @@ class Limit(_Part):
         return min(self.by_nics["0"], self.unlimited + self.relays * late)
 
 
-class Mix(_Part):
+class Mix(FrozenPart):
     """A demand between that of a model and a permutation, at 7+1 NICs."""
 
     servers: int
@@ -103,7 +98,7 @@ class Mix(_Part):
     """Completion time by policy, relative to the non-blocking EPS."""
 
 
-class Move(_Part):
+class Move(FrozenPart):
     """A demand for which circuits move or stay, in a region of the smallest size.
 
     Times are those of an all-to-all, relative to the non-blocking EPS.
@@ -141,7 +136,7 @@ class Move(_Part):
         return inf if saved >= lost else self.eps * saved / lost
 
 
-class TraceTimes(_Part):
+class TraceTimes(FrozenPart):
     """All-to-alls of a recorded training run at 7+1 NICs."""
 
     servers: int
@@ -152,7 +147,7 @@ class TraceTimes(_Part):
     """Parts of the bytes that are forwarded with `multihop`."""
 
 
-class GpuSpeed(_Part):
+class GpuSpeed(FrozenPart):
     """Iterations of the smallest region at 7+1 NICs, by the speed of GPUs."""
 
     gpu: str
@@ -167,7 +162,7 @@ class GpuSpeed(_Part):
     """Time with `multihop`, relative to the non-blocking EPS."""
 
 
-class FrontierResults(_Part):
+class FrontierResults(FrozenPart):
     """Everything that the study computes."""
 
     points: tuple[Point, ...]

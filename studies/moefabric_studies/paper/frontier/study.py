@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import mean
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -68,20 +68,15 @@ _EXAMPLE: Final = "mixtral-8x22b"
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
 
-@dataclass(frozen=True)
-class _Region:
+class _Region(NamedTuple):
     """A job with its compared all-to-alls by number of optical NICs, one for each layer."""
 
     job: RegionJob
     comparisons: dict[int, tuple[Comparison, ...]]
 
-    @classmethod
-    def of(cls, job: RegionJob) -> "_Region":
-        comparisons = {
-            optical: tuple(Comparison(demand, optical) for demand in job.demands)
-            for optical in range(NICS)
-        }
-        return cls(job, comparisons)
+
+def _compared(job: RegionJob) -> _Region:
+    return _Region(job, {n: tuple(Comparison(one, n) for one in job.demands) for n in range(NICS)})
 
 
 def step_count(folder: Path, sizes: Sequence[int] = REGION_SIZES) -> int:
@@ -125,7 +120,7 @@ def run_study(
         return rows
 
     evaluation = load_evaluation(folder)
-    regions = [_Region.of(job) for job in region_jobs(folder, evaluation.jobs, sizes)]
+    regions = list(map(_compared, region_jobs(folder, evaluation.jobs, sizes)))
     points, limits = list[results.Point](), list[results.Limit]()
     for region in regions:
         name = f"{region.job.model}, {region.job.servers} servers"
@@ -335,7 +330,7 @@ def _speeds(region: _Region) -> Iterator[results.GpuSpeed]:
             if flops is not None:
                 layers = (one.with_utilisation(_GPU_UTILISATION, flops) for one in job.layers)
                 job = replace(job, layers=tuple(layers))
-            changed = replace(region, job=job)
+            changed = region._replace(job=job)
             base = _iterations(changed, EPS, 0, rate).iteration
             multihop = _iterations(changed, MULTIHOP, CORNER, rate).iteration
             yield results.GpuSpeed(

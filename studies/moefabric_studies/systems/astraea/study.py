@@ -1,6 +1,6 @@
 """Study of Astraea: staggered flows at one queue, and other congestion controls as baselines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,9 +63,13 @@ class Runs:
     title: str
     traces: list[Trace] = field(default_factory=list)
 
+    def late(self, statistic: Callable[[Rates], float]) -> list[float]:
+        """Return a statistic of the rates that flows had of late, for each run."""
+        return [statistic(late_rates(trace.rates, BIN_S)) for trace in self.traces]
+
     def jains(self) -> list[float]:
         """Return the index of fairness of each run."""
-        return [jain(late_rates(trace.rates, BIN_S)) for trace in self.traces]
+        return self.late(jain)
 
     def convergences_s(self) -> list[float]:
         """Return the time in which the last flow converged, at most the time that it had."""
@@ -84,10 +88,7 @@ class Runs:
 
     def used(self) -> list[float]:
         """Return the share of the link that all flows had of late, in each run."""
-        return [
-            float(late_rates(trace.rates, BIN_S).sum()) / trace.bottleneck.rate_bps
-            for trace in self.traces
-        ]
+        return self.late(lambda rates: float(rates.sum()) / self.traces[0].bottleneck.rate_bps)
 
     def row(self) -> tuple[str, ...]:
         """Return the cells of the table of all runs."""
@@ -126,6 +127,7 @@ class AstraeaStudy:
         """
         near = Bottleneck(setup.rate_bps, setup.rtt_ms / 1e3)
         far = Bottleneck(setup.far_rate_bps, setup.far_rtt_ms / 1e3)
+        far_name = f"{far.rate_bps / 1e6:g} Mb/s, {setup.far_rtt_ms:g} ms"
         fair, decisions = replace(near, is_fair=True), DecisionTimes()
         with ExitStack() as undo:
             actor = Actor.load(context.folder / setup.weights)
@@ -138,12 +140,7 @@ class AstraeaStudy:
                 (Runs("dctcp, ECN"), replace(near, has_ecn=True), marked, 1),
                 (Runs("astraea, fair queues"), fair, actor_control, 1),
                 (Runs("cubic, fair queues"), fair, "cubic", 1),
-                (
-                    Runs(f"astraea, {far.rate_bps / 1e6:g} Mb/s, {setup.far_rtt_ms:g} ms"),
-                    far,
-                    actor_control,
-                    1,
-                ),
+                (Runs(f"astraea, {far_name}"), far, actor_control, 1),
             ]
             for repeat in range(setup.repeats):
                 for runs, bottleneck, control, repeats in plan:
@@ -192,14 +189,9 @@ def _outcome(all_runs: Sequence[Runs], times: DecisionTimes, setup: AstraeaSetup
             f"{len(times.work_s)} decisions; they began {_late(times)} ms late (p99).",
         ),
     }
-    pictures = {"astraea": throughput_picture({runs.title: runs.traces[0] for runs in all_runs})}
-    rows = tuple(runs.row() for runs in all_runs)
-    return Outcome(
-        measures,
-        pictures,
-        captions("systems/astraea"),
-        [grid("systems/astraea/controls", rows, limit=limit)],
-    )
+    picture = throughput_picture({runs.title: runs.traces[0] for runs in all_runs})
+    controls = grid("systems/astraea/controls", (runs.row() for runs in all_runs), limit=limit)
+    return Outcome(measures, {"astraea": picture}, captions("systems/astraea"), [controls])
 
 
 def _both(fifo: Runs, fair: Runs) -> str:

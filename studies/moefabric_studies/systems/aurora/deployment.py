@@ -77,20 +77,18 @@ class Deployments:
         """Return all comparisons."""
         losses = [100 * loss for pair in self.pairs for loss in self._losses(pair)]
         best, at_random = zip(*(self._over_best(seed) for seed in range(12)), strict=True)
+        even, uneven = (
+            Measure.median_of(self.colocation_gains(rates), self._note_on_even_traffic(rates))
+            for rates in (self.even, self.rates)
+        )
+        random = f"A random deployment takes {median(at_random):.2f}x."
+        median_loss = f"The median is {median(losses):.1f} %."
         return {
             "random_over_sorted": Measure.median_of(self.assignment_gains()),
-            "lina_over_colocated": Measure.median_of(
-                self.colocation_gains(self.even), self._note_on_even_traffic(self.even)
-            ),
-            "lina_over_colocated_uneven": Measure.median_of(
-                self.colocation_gains(self.rates), self._note_on_even_traffic(self.rates)
-            ),
-            "colocated_over_best": Measure.median_of(
-                best, f"A random deployment takes {median(at_random):.2f}x."
-            ),
-            "loss_by_wrong_traffic": Measure(
-                max(losses), tuple(losses), f"The median is {median(losses):.1f} %."
-            ),
+            "lina_over_colocated": even,
+            "lina_over_colocated_uneven": uneven,
+            "colocated_over_best": Measure.median_of(best, random),
+            "loss_by_wrong_traffic": Measure(max(losses), tuple(losses), median_loss),
         }
 
     def assignment_gains(self) -> list[float]:
@@ -176,11 +174,8 @@ class Deployments:
         rows = []
         for cost in _COSTS:
             other = replace(self, expert=cost, gate=cost * self.gate / self.expert)
-            gains = (
-                other.assignment_gains(),
-                other.colocation_gains(self.even),
-                other.colocation_gains(self.rates),
-            )
+            colocated = (other.colocation_gains(rates) for rates in (self.even, self.rates))
+            gains = other.assignment_gains(), *colocated
             cells = [f"{median(g):.2f}x ({min(g):.2f} to {max(g):.2f})" for g in gains]
             rows.append((f"{cost:g}", *cells))
         return grid("systems/aurora/computation", rows)

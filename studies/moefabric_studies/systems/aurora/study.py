@@ -91,17 +91,13 @@ class AuroraStudy:
         deployments = Deployments(
             layers, np.array(setup.rates), setup.expert, setup.gate, setup.wrong_traffic
         )
-        spec = experiment_of(document)
         replays = packets.replayed(
             list(packets.comparisons(deployments, setup.deployed_layers)),
             {
-                is_even: packets.server_fabric(f"aurora-{name}", document, rates)
-                for is_even, name, rates in (
-                    (False, "uneven", deployments.rates),
-                    (True, "even", deployments.even),
-                )
+                False: packets.server_fabric("aurora-uneven", document, deployments.rates),
+                True: packets.server_fabric("aurora-even", document, deployments.even),
             },
-            spec.model.build().token_bytes,
+            experiment_of(document).model.build().token_bytes,
             setup.deployed_wall_s,
             context,
         )
@@ -248,24 +244,11 @@ def _orders(run: Result, fluid: OrderRatios, measured: OrderRatios) -> Grid:
         fabric = run[name]
         phases = [one.phases for one in fabric.collectives if not one.phase]
         modelled = fluid.get(name.removesuffix("-tcp"), [])
-        rows.append(
-            (
-                name,
-                f"{median(phases):.0f}",
-                f"{median(modelled):.3f} ({min(modelled):.2f} to {max(modelled):.2f})",
-                *cells_of(
-                    fabric,
-                    f"{median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})",
-                    str(sum(one.retransmits for one in fabric.collectives)),
-                ),
-            )
-        )
-    return grid(
-        "systems/aurora/orders",
-        rows,
-        demands=len(next(iter(fluid.values()))),
-        all_to_alls=len(_bounds_s(run)),
-    )
+        again = str(sum(one.retransmits for one in fabric.collectives))
+        measured_cells = cells_of(fabric, _spread(ratios, 3), again)
+        rows.append((name, f"{median(phases):.0f}", _spread(modelled, 3), *measured_cells))
+    demands, bounds = len(fluid[CONCURRENT]), _bounds_s(run)
+    return grid("systems/aurora/orders", rows, demands=demands, all_to_alls=len(bounds))
 
 
 def fluid_ratios(demands: Sequence[Demand]) -> OrderRatios:
@@ -288,14 +271,15 @@ def other_demands(matrix: Demand, exponents: Sequence[float]) -> Grid:
     """
     cases = {"MixNet's matrix": [matrix]}
     cases |= {f"Zipf, exponent {s:g}": zipf_demands(len(matrix), s) for s in exponents}
-    rows = []
-    for name, demands in cases.items():
-        ratios = fluid_ratios(demands)
-        cells = [f"{median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios.values()]
-        rows.append((name, *cells))
-    return grid(
-        "systems/aurora/demands", rows, header=("demand", *fluid_ratios([matrix])), draws=_DRAWS
-    )
+    ratios = {name: fluid_ratios(demands).values() for name, demands in cases.items()}
+    rows = ((name, *(_spread(one, 2) for one in of_case)) for name, of_case in ratios.items())
+    header = ("demand", CONCURRENT, *ORDERS)
+    return grid("systems/aurora/demands", rows, header=header, draws=_DRAWS)
+
+
+def _spread(ratios: Sequence[float], digits: int) -> str:
+    """Return the median of ratios, and the least and the largest of them."""
+    return f"{median(ratios):.{digits}f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def zipf_demands(servers: int, exponent: float) -> list[Demand]:

@@ -131,23 +131,19 @@ def _gain_by_length(experiment: Mapping[str, Any], context: StudyContext) -> Mea
     for sequence in SEQUENCES:
         plain, narrow = context.predict(_document(experiment, 8, (WIDE, NARROW), sequence)).fabrics
         gains.append(plain.iteration_s / narrow.iteration_s)
-    note = ", ".join(
-        f"{gain:.2f}x at {length}" for gain, length in zip(gains, SEQUENCES, strict=True)
-    )
-    return Measure(
-        gains[0] / gains[1], note=f"Gain of an iteration by tokens of a sequence: {note}."
-    )
+    pairs = zip(gains, SEQUENCES, strict=True)
+    note = ", ".join(f"{gain:.2f}x at {length}" for gain, length in pairs)
+    note = f"Gain of an iteration by tokens of a sequence: {note}."
+    return Measure(gains[0] / gains[1], note=note)
 
 
 def _formulae(model: FineGrained) -> dict[str, Measure]:
     """Return the values of table 4."""
     plain, narrow = Plain(), BigMac(model.r)
-    flops = model.flops(plain), model.flops(narrow)
+    less, more = model.flops(plain), model.flops(narrow)
+    note = f"{less / 1e12:.2f} and {more / 1e12:.2f} TFLOP."
     return {
-        "flops_added": Measure(
-            100 * (flops[1] / flops[0] - 1),
-            note=f"{flops[0] / 1e12:.2f} and {flops[1] / 1e12:.2f} TFLOP.",
-        ),
+        "flops_added": Measure(100 * (more / less - 1), note=note),
         "parameters": Measure(model.parameters(narrow) / 1e9),
         "all_to_all_gib": Measure(model.all_to_all_bytes(narrow) / 2**30),
     }
@@ -229,17 +225,15 @@ def _forms(predictions: Mapping[int, ExperimentPrediction], runs: Mapping[int, R
         for fabric in predictions[k].fabrics:
             name, seconds = fabric.fabric, measured.get(fabric.fabric)
             missing = "invalid" if name in invalid else "—"
-            cells = [
-                f"top-{k}",
-                name,
+            predicted = (
                 f"{1e3 * fabric.all_to_all_s:.1f} ms",
                 f"{_share(predictions[k], name):.1%}",
                 f"{fabric.iteration_s:.3f} s",
                 f"{_gain(predictions[k], name):.2f}x",
-                f"{seconds:.3f} s" if seconds else missing,
-                f"{measured[WIDE] / seconds:.2f}x" if seconds and WIDE in measured else missing,
-            ]
-            rows.append(tuple(cells))
+            )
+            own = f"{seconds:.3f} s" if seconds else missing
+            gain = f"{measured[WIDE] / seconds:.2f}x" if seconds and WIDE in measured else missing
+            rows.append((f"top-{k}", name, *predicted, own, gain))
     times = "all-to-all", "share", "iteration", "gain", "measured iteration", "measured gain"
     return grid("systems/bigmac/forms", rows, header=("experts", "tokens", *times))
 

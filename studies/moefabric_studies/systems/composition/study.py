@@ -78,6 +78,12 @@ class Times:
         """Return how many times as fast as the baseline a cell is."""
         return self.seconds[self.baseline] / self.seconds[cell]
 
+    def known_gain(self, cell: Cell) -> float | str | None:
+        """Return the gain of a cell; `INVALID` if it was measured in vain, None if it wasn't."""
+        if cell in self.invalid:
+            return INVALID
+        return self.gain(cell) if {cell, self.baseline} <= self.seconds.keys() else None
+
     def parts(self, cell: Cell) -> list[Cell]:
         """Return the cells of each system alone, and of the policy unless it's the baseline's."""
         (systems, policy), first = cell, self.baseline[1]
@@ -226,24 +232,30 @@ def _grid(setup: Setup, whole: Sequence[Combination], predicted: Times, measured
     An invalid cell has no gain, and none has one over an invalid baseline.
     """
     base_s = measured.seconds.get(measured.baseline)
-    names = [policy.name for policy in setup.policies]
-    rows = []
-    for combination in whole:
-        systems = tuple(one.name for one in combination)
-        cells = [(systems, name) for name in names]
+    names, rows = [policy.name for policy in setup.policies], []
+    for name, cells in _rows(setup, whole).items():
         texts = [f"{predicted.gain(cell):.2f}x" for cell in cells]
         for cell in cells:
             product = f" ({measured.product(cell):.2f}x)" if measured.is_composed(cell) else ""
-            has = cell in measured.seconds and base_s is not None
-            missing = INVALID if cell in measured.invalid else "—"
-            texts.append(f"{measured.gain(cell):.2f}x{product}" if has else missing)
-        rows.append((" + ".join(systems) or "none", *texts))
+            gain = measured.known_gain(cell)
+            texts.append(f"{gain:.2f}x{product}" if isinstance(gain, float) else gain or "—")
+        rows.append((name, *texts))
     return grid(
         "systems/composition/combinations",
         rows,
         header=("systems", *(f"{n}, predicted" for n in names), *(f"{n}, measured" for n in names)),
         baseline="an invalid time" if base_s is None else f"{base_s:.3f} s",
     )
+
+
+def _rows(setup: Setup, whole: Sequence[Combination]) -> dict[str, list[Cell]]:
+    """Return the cells of each combination, in the order of the policies, by its text."""
+    rows = {}
+    for combination in whole:
+        systems = tuple(one.name for one in combination)
+        cells = [(systems, policy.name) for policy in setup.policies]
+        rows[" + ".join(systems) or "none"] = cells
+    return rows
 
 
 def _pairs(predicted: Times, measured: Times) -> Grid:
@@ -259,60 +271,44 @@ def _pairs(predicted: Times, measured: Times) -> Grid:
 
 
 def _picture(setup: Setup, whole: Sequence[Combination], measured: Times, predicted: Times) -> str:
+    maps = {
+        title: {
+            name: [times.known_gain(cell) for cell in cells]
+            for name, cells in _rows(setup, whole).items()
+        }
+        for title, times in (("measured with packets", measured), ("predicted", predicted))
+    }
     columns = [policy.name for policy in setup.policies]
-    maps = []
-    for title, times in (("measured with packets", measured), ("predicted", predicted)):
-        known = times.seconds if times.baseline in times.seconds else {}
-        rows = []
-        for systems in (tuple(one.name for one in combination) for combination in whole):
-            cells = [(systems, column) for column in columns]
-            gains = [
-                INVALID if c in times.invalid else times.gain(c) if c in known else None
-                for c in cells
-            ]
-            rows.append((" + ".join(systems) or "none", gains))
-        maps.append(HeatMap(title, columns, rows))
-    return heat_maps("Gain of an iteration over the EPS without any system", maps)
+    return heat_maps("Gain of an iteration over the EPS without any system", columns, maps)
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """Gains by row and column.
-
-    Attributes:
-        title: Title of the map.
-        columns: Names of the columns.
-        rows: Name and gains of each row; None leaves a cell empty, `INVALID` marks it.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[float | str | None]]]
+HeatMap = Mapping[str, Sequence[float | str | None]]
+"""Gains of each row by its name; None leaves a cell empty, `INVALID` marks it."""
 
 
-def heat_maps(title: str, maps: Sequence[HeatMap]) -> str:
-    """Return the text of a file with heat maps that have the same rows.
+def heat_maps(title: str, columns: Sequence[str], maps: Mapping[str, HeatMap]) -> str:
+    """Return the text of a file with heat maps that have the same rows and columns.
 
     Args:
         title: Title of the picture.
-        maps: The maps, from left to right.
+        columns: Names of the columns.
+        maps: The maps by their titles, from left to right.
     """
-    gains = [gain for heat_map in maps for _, row in heat_map.rows for gain in row]
+    gains = [gain for rows in maps.values() for row in rows.values() for gain in row]
     darkest = max(gain for gain in gains if isinstance(gain, float))
-    names, panels = Axis.rows([name for name, _ in maps[0].rows]), []
-    for heat_map in maps:
+    names, panels = Axis.rows(list(next(iter(maps.values())))), []
+    for heading, rows in maps.items():
         marks, voids = list[charts.Mark](), list[charts.Mark]()
-        for row, (name, values) in enumerate(heat_map.rows):
+        for row, (name, values) in enumerate(rows.items()):
             for column, gain in enumerate(values):
                 text = f"{gain:.2f}x" if isinstance(gain, float) else str(gain)
-                note = f"{name}, {heat_map.columns[column]}: {text}"
+                note = f"{name}, {columns[column]}: {text}"
                 if isinstance(gain, float):
                     marks.append(charts.cell(column, row, gain / darkest, note, [text], gap=1))
                 elif gain == INVALID:
                     place = (column, column + 1), (row, row + 1)
                     voids.append(charts.Box(*place, "k-void", note, gap=1, texts=[text]))
-        height = 24.0 * len(heat_map.rows)
-        across, marks = Axis.names(heat_map.columns), marks + voids
-        panels.append(charts.Panel(across, names, marks, height, heat_map.title))
+        across, marks = Axis.names(columns), marks + voids
+        panels.append(charts.Panel(across, names, marks, 24.0 * len(rows), heading))
         names = names.untitled
     return charts.document_picture(title, panels, columns=len(panels))

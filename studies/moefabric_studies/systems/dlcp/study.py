@@ -15,7 +15,6 @@ from moefabric_studies.systems.dlcp.incast import IncastTimes, pooled
 from moefabric_studies.systems.dlcp.measurements import Incasts, Measurements
 from moefabric_studies.systems.dlcp.setup import Setup
 from moefabric_studies.systems.dlcp.training import Progress
-from moefabric_studies.systems.dlcp.transports import CUBIC, PRIORITY_TCP, bounded_loss
 from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 
 Statistic = Callable[[IncastTimes], float]
@@ -112,7 +111,7 @@ def training_measures(measured: Measurements, setup: Setup) -> dict[str, Measure
     most = measured.accuracy[setup.most_loss_percent]
     return {
         "server_speedup": speedup,
-        "server_gain": _percent_more(speedup),
+        "server_gain": speedup.mapped(lambda ratio: 100 * (ratio - 1)),
         "ring_speedup": ring_speedup,
         "server_over_ring": Measure((speedup.value or 0.0) / (ring_speedup.value or 1.0)),
         "fastest_tcp_speedup": _speedup(fastest, server[_DLCP]),
@@ -132,9 +131,7 @@ def _ratio(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Mea
 
 def _saved(incasts: Incasts, base: str, other: str, statistic: Statistic) -> Measure:
     """Return by how many percent a statistic is smaller."""
-    ratio = _ratio(incasts, other, base, statistic)
-    samples = tuple(100 * (1 - sample) for sample in ratio.samples)
-    return Measure(100 * (1 - (ratio.value or 0.0)), samples)
+    return _ratio(incasts, other, base, statistic).mapped(lambda ratio: 100 * (1 - ratio))
 
 
 def _speedup(base: Progress, other: Progress) -> Measure:
@@ -144,12 +141,6 @@ def _speedup(base: Progress, other: Progress) -> Measure:
     )
     samples = tuple(float(np.mean(one) / np.mean(two)) for one, two in thirds)
     return Measure(float(np.mean(base.iterations_s) / np.mean(other.iterations_s)), samples)
-
-
-def _percent_more(ratio: Measure) -> Measure:
-    """Return a ratio as the percentage by which it is more than 1."""
-    samples = tuple(100 * (sample - 1) for sample in ratio.samples)
-    return Measure(None if ratio.value is None else 100 * (ratio.value - 1), samples)
 
 
 def _iteration_ratio(
@@ -254,7 +245,7 @@ def _tail(times_ms: NDArray[np.float64]) -> Iterator[tuple[float, float, str]]:
 def accuracy_curves(measured: Measurements) -> str:
     """Draw the accuracy over time of transports, and over iterations of loss bounds."""
     server = measured.server
-    chosen = [CUBIC.name, PRIORITY_TCP.name, bounded_loss(1).name]
+    chosen = [transports.CUBIC.name, transports.PRIORITY_TCP.name, _DLCP]
     by_time = [(name, server[name]) for name in chosen]
     by_bound = [(f"p = {percent} %", ones[0]) for percent, ones in measured.accuracy.items()]
     longest_s = max(sum(training.iterations_s) for _, training in by_time)

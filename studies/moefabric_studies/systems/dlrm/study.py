@@ -130,8 +130,11 @@ class DlrmStudy:
         ratios = [Ratios(model.vectors, RANKS) for model in models[CODED]]
         fabrics, training = _measured_fabrics(setup, context)
         by_table = {codec: ratios[0].by_table(codec) for codec in _CODECS}
+        note = "Accuracy without coding minus that with it, one sample a seed."
+        lost = Measure.median_of(_lost(models, CODED), note)
+        measures = {**_ratio_measures(ratios), **_speed_measures(fabrics, training)}
         return Outcome(
-            {**_ratio_measures(ratios), **_speed_measures(fabrics, training), **_accuracy(models)},
+            {**measures, "accuracy_lost": lost},
             {"dlrm-speed-up": speed_up_chart(fabrics), "dlrm-ratios": ratio_strips(by_table)},
             captions("systems/dlrm"),
             [_speed_grid(fabrics), _accuracy_grid(models), _table_grid(by_table, ratios[0])],
@@ -212,12 +215,6 @@ def _speed_measures(
     }
 
 
-def _accuracy(models: Mapping[str, Sequence[Trained]]) -> dict[str, Measure]:
-    lost = _lost(models, CODED)
-    note = "Accuracy without coding minus that with it, one sample a seed."
-    return {"accuracy_lost": Measure.median_of(lost, note)}
-
-
 def _lost(models: Mapping[str, Sequence[Trained]], arm: str) -> list[float]:
     """Return the points of accuracy that each seed's model has lost."""
     exact = next(iter(models.values()))
@@ -263,13 +260,8 @@ def _accuracy_grid(models: Mapping[str, Sequence[Trained]]) -> Grid:
 
 def _table_grid(by_table: Mapping[str, Sequence[float]], ratios: Ratios) -> Grid:
     rows = [
-        (
-            str(table),
-            table_class(table),
-            f"{CARDINALITIES[table]:,}",
-            *(f"{values[table]:.1f}" for values in by_table.values()),
-        )
-        for table in range(len(CARDINALITIES))
+        (str(n), table_class(n), f"{size:,}", *(f"{values[n]:.1f}" for values in by_table.values()))
+        for n, size in enumerate(CARDINALITIES)
     ]
     total = tuple(f"{ratios.of_all(codec):.1f}" for codec in by_table)
     return grid(

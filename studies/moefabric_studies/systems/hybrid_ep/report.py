@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from moefabric.api.charts import Axis, curve, document_picture, plot
@@ -285,16 +285,12 @@ def speed_picture(clusters: Mapping[str, Sequence[SpeedRow]]) -> str:
         name: [row.plain.seconds / row.hybrid.seconds for row in rows]
         for name, rows in clusters.items()
     }
-    highest = max(
-        max(row.published, gain)
-        for name, rows in clusters.items()
-        for row, gain in zip(rows, gains[name], strict=True)
-    )
+    published = (row.published for rows in clusters.values() for row in rows)
+    highest = max(*published, *chain.from_iterable(gains.values()))
     y, panels = Axis.numbers(0.0, 1.06 * highest), []
     for name, rows in clusters.items():
-        published = [
-            (n, row.published, f"published {row.published:g}x") for n, row in enumerate(rows)
-        ]
+        values = [row.published for row in rows]
+        paper = [(n, value, f"published {value:g}x") for n, value in enumerate(values)]
         measured = [
             (n, gain, f"cluster {name}, {row.tokens:g} MB: {gain:.2f}x")
             for n, (row, gain) in enumerate(zip(rows, gains[name], strict=True))
@@ -302,7 +298,7 @@ def speed_picture(clusters: Mapping[str, Sequence[SpeedRow]]) -> str:
         text = f"{rows[0].hybrid.layer.levels[0]} data centres: tokens of a worker, MB"
         texts = {float(n): f"{row.tokens:g}" for n, row in enumerate(rows)}
         x = Axis(-0.5, len(rows) - 0.5, texts, text)
-        panels.append(plot("", x, y, (curve(4, published), curve(1, measured))))
+        panels.append(plot("", x, y, (curve(4, paper), curve(1, measured))))
     legend = [("t1", "measured"), ("t4", "published")]
     title = "Speed-up of an iteration over plain expert parallelism"
     return document_picture(title, panels, columns=len(panels), legend=legend)

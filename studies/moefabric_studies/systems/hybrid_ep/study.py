@@ -6,7 +6,7 @@ from functools import partial
 from math import prod
 
 from moefabric.api.plugins import Section
-from moefabric_studies.systems.hybrid_ep import codec_training
+from moefabric_studies.systems.hybrid_ep import codec_training, many_dcs, stream_model
 from moefabric_studies.systems.hybrid_ep.bench import (
     Candidate,
     LayerBench,
@@ -15,24 +15,8 @@ from moefabric_studies.systems.hybrid_ep.bench import (
     running_bench,
 )
 from moefabric_studies.systems.hybrid_ep.graph import HybridEpPass, distinct_share, plain_pass
-from moefabric_studies.systems.hybrid_ep.many_dcs import (
-    FORWARD_SHARE,
-    WITH_BACKWARD,
-    calibrated_compute_s,
-    coded_layer,
-    goodput,
-    levels_of,
-)
 from moefabric_studies.systems.hybrid_ep.report import GRADIENTS, ONCE, OUTER, Report
 from moefabric_studies.systems.hybrid_ep.setup import MB, Cluster, Setup
-from moefabric_studies.systems.hybrid_ep.stream_model import (
-    Level,
-    MoeLayer,
-    best_domains,
-    candidates,
-    layer_s,
-    worker_bytes,
-)
 from moefabric_studies.systems.study import Outcome, StudyContext
 
 
@@ -74,18 +58,18 @@ def _train(setup: Setup, context: StudyContext, report: Report) -> None:
 def _measure_flat(setup: Setup, bench: LayerBench, report: Report) -> None:
     """Send each case with each size of domains."""
     workers = 2 * setup.servers
-    level = Level(workers, goodput(setup.uplink_rate))
+    level = stream_model.Level(workers, many_dcs.goodput(setup.uplink_rate))
     bench.open_connections(plain_pass(workers, MB, 1e-3))
     for case in setup.flat:
-        layer = MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
+        layer = stream_model.MoeLayer(case.tokens * MB, case.experts * MB, case.pre_expert_ms / 1e3)
         report.flat[case.name] = []
-        for (domain,) in candidates([workers]):
+        for (domain,) in stream_model.candidates([workers]):
             sent = HybridEpPass(
                 (workers,), (domain,), (layer.token_bytes,), layer.expert_bytes, layer.pre_expert_s
             )
             run = bench.run(sent, f"{case.name}, domains of {domain}")
-            seconds = layer_s(layer, [level], [domain])
-            expected = workers * worker_bytes(layer, workers, domain)
+            seconds = stream_model.layer_s(layer, [level], [domain])
+            expected = workers * stream_model.worker_bytes(layer, workers, domain)
             report.flat[case.name].append(Candidate((domain,), run, seconds, expected))
 
 
@@ -98,8 +82,8 @@ class _ClusterMeasurement:
     def __init__(self, setup: Setup, cluster: Cluster, bench: LayerBench, report: Report) -> None:
         self._setup, self._cluster, self._bench, self._report = setup, cluster, bench, report
         self._sizes = (cluster.dcs, setup.servers)
-        self._levels = levels_of(setup, cluster.dcs, setup.uplink_rate)
-        self._compute_s = calibrated_compute_s(setup, cluster)
+        self._levels = many_dcs.levels_of(setup, cluster.dcs, setup.uplink_rate)
+        self._compute_s = many_dcs.calibrated_compute_s(setup, cluster)
 
     def run(self) -> None:
         """Measure speed-ups, the choice of domains, migration, and sizes of experts."""
@@ -115,10 +99,12 @@ class _ClusterMeasurement:
 
     @property
     def _forward_s(self) -> float:
-        return self._compute_s * FORWARD_SHARE
+        return self._compute_s * many_dcs.FORWARD_SHARE
 
-    def _best(self, layer: MoeLayer, *, prefetch: bool = True) -> tuple[int, ...]:
-        return best_domains(layer, self._levels, prefetch=prefetch, all_to_alls=WITH_BACKWARD)
+    def _best(self, layer: stream_model.MoeLayer, *, prefetch: bool = True) -> tuple[int, ...]:
+        return stream_model.best_domains(
+            layer, self._levels, prefetch=prefetch, all_to_alls=many_dcs.WITH_BACKWARD
+        )
 
     def _plain(self, tokens: float) -> LayerRun:
         layer = plain_pass(
@@ -128,7 +114,7 @@ class _ClusterMeasurement:
         return self._bench.run(layer, f"plain EP, {tokens:g} MB", longer)
 
     def _pass(
-        self, layer: MoeLayer, domains: Sequence[int], *, prefetch: bool = True
+        self, layer: stream_model.MoeLayer, domains: Sequence[int], *, prefetch: bool = True
     ) -> HybridEpPass:
         """Return a layer of HybridEP, forward and backward."""
         return HybridEpPass(
@@ -145,7 +131,7 @@ class _ClusterMeasurement:
         self, tokens: float, experts: float, domains: Sequence[int] | None = None
     ) -> LayerRun:
         """Send a layer whose experts are prefetched and coded, with the time of the codec."""
-        layer = coded_layer(self._setup, tokens, experts, self._forward_s)
+        layer = many_dcs.coded_layer(self._setup, tokens, experts, self._forward_s)
         cost = self._cost(experts)
         domains = domains or self._best(layer)
         sent = replace(
@@ -173,7 +159,7 @@ class _ClusterMeasurement:
         """Send layers that differ from HybridEP, or from plain EP, in one respect."""
         setup, dcs = self._setup, self._cluster.dcs
         share = distinct_share(dcs, setup.top_k)
-        plain = self._pass(MoeLayer(tokens * MB, 0.0, self._forward_s), (1, 1))
+        plain = self._pass(stream_model.MoeLayer(tokens * MB, 0.0, self._forward_s), (1, 1))
         once = replace(plain, token_bytes=(share * tokens * MB, tokens * MB))
         hybrid = self._send_coded(tokens, setup.expert).layer
         home = replace(hybrid, gradient_bytes=setup.expert * MB)
@@ -185,7 +171,7 @@ class _ClusterMeasurement:
 
     def _measure_migration(self, tokens: float, experts: float) -> None:
         """Send a layer with domains alone, and with prefetched and coded experts."""
-        layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
+        layer = stream_model.MoeLayer(tokens * MB, experts * MB, self._forward_s)
         domains = self._best(layer, prefetch=False)
         name = f"domains alone {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
         alone = self._bench.run(self._pass(layer, domains, prefetch=False), name)
@@ -198,7 +184,7 @@ class _ClusterMeasurement:
         tokens = self._setup.expert_tokens
         plain = self._plain(tokens)
         for experts in self._setup.expert_sizes:
-            layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
+            layer = stream_model.MoeLayer(tokens * MB, experts * MB, self._forward_s)
             domains = self._best(layer)
             name = f"no codec {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
             run = self._bench.run(self._pass(layer, domains), name)
@@ -206,17 +192,21 @@ class _ClusterMeasurement:
 
     def _measure_candidates(self, tokens: float, experts: float) -> None:
         """Send a layer with all domains of both levels, its experts as they are."""
-        layer = MoeLayer(tokens * MB, experts * MB, self._forward_s)
-        for domains in candidates(self._sizes):
+        layer = stream_model.MoeLayer(tokens * MB, experts * MB, self._forward_s)
+        for domains in stream_model.candidates(self._sizes):
             name = f"domains {_text(domains)}, {tokens:g} MB, experts of {experts:g} MB"
             run = self._bench.run(self._pass(layer, domains), name)
             formula_s = (
                 self._compute_s
                 - self._forward_s
-                + layer_s(layer, self._levels, domains, all_to_alls=WITH_BACKWARD)
+                + stream_model.layer_s(
+                    layer, self._levels, domains, all_to_alls=many_dcs.WITH_BACKWARD
+                )
             )
             gather = (domains[0] - 1) * layer.expert_bytes
-            tokens_bytes = WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
+            tokens_bytes = (
+                many_dcs.WITH_BACKWARD * layer.token_bytes * (1 - domains[0] / self._sizes[0])
+            )
             expected = prod(self._sizes) * (gather + tokens_bytes)
             row = Candidate(domains, run, formula_s, expected)
             self._report.candidates.setdefault(self._cluster.name, []).append(row)

@@ -185,13 +185,10 @@ def collapse_measures(setup: Setup, cells: Sequence[IncastCell]) -> dict[str, Me
     }
 
 
-def _names(cells: Sequence[IncastCell]) -> list[str]:
-    return list(dict.fromkeys(cell.name for cell in cells))
-
-
 def _picture(setup: Setup, cells: Sequence[IncastCell]) -> str:
     """Draw goodput and the slowest rounds over the number of senders."""
-    by_name = {name: [cell for cell in cells if cell.name == name] for name in _names(cells)}
+    names = dict.fromkeys(cell.name for cell in cells)
+    by_name = {name: [cell for cell in cells if cell.name == name] for name in names}
     texts = {float(n): str(n) for n in setup.senders}
     senders = Axis(min(texts), max(texts), texts, "senders", logarithmic=True)
     share = Axis(0.0, 1.0, {n / 4: f"{25 * n} %" for n in range(5)})

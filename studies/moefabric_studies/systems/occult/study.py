@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import linregress
 
-from moefabric.api.plugins import ExperimentSpec, Section, experiment_of
+from moefabric.api.plugins import ExperimentSpec, Section, experiment_of, read_yaml
 from moefabric.api.predictions import workload, workload_of
 from moefabric.api.results import FabricResult, RunResult
 from moefabric.api.workloads import coactivation, load_routes
@@ -31,24 +31,6 @@ from moefabric_studies.systems.study import Measure, Outcome, StudyContext
 EXPERTS, TOP_K = 64, 8
 STEPS: Final = 2
 """Training steps from which placements are chosen, before those that are replayed."""
-VARIANTS: Final[dict[str, dict[str, Any]]] = {
-    "each-expert": {},
-    "once": {"copies": "server"},
-    "once-random": {"copies": "server", "place": "random"},
-    "occult": {"copies": "server", "place": "occult"},
-    "occult-swap": {"copies": "server", "place": "occult(refine=swap)"},
-    "balanced": {"copies": "server", "place": "occult(refine=swap, balance=8)"},
-    "prune-2": {"copies": "server", "place": "occult", "copy_limit": 2},
-    "prune-1": {"copies": "server", "place": "occult", "copy_limit": 1},
-}
-"""Ways to send tokens, as keys of a fabric."""
-_MAIN_VARIANTS: Final = {
-    name: keys for name, keys in VARIANTS.items() if name not in {"once-random", "occult-swap"}
-}
-HIERARCHIES: Final[dict[str, dict[str, Any]]] = {
-    "each-gpu": {"copies": "rank", "place": "occult"},
-    "each-server": {"copies": "server", "place": "occult"},
-}
 _STRENGTHS: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 
 
@@ -117,9 +99,9 @@ class OccultStudy:
     def measure(self, setup: Setup, context: StudyContext) -> Outcome:
         """Emulate 4 and 8 servers, and two servers of two GPUs."""
         documents = {
-            "4": document(setup, context.folder, 4, 1, VARIANTS),
-            "8": document(setup, context.folder, 8, 1, _MAIN_VARIANTS),
-            "2x2": document(setup, context.folder, 2, 2, HIERARCHIES),
+            "4": document(setup, context.folder, 4, 1),
+            "8": document(setup, context.folder, 8, 1),
+            "2x2": document(setup, context.folder, 2, 2),
         }
         runs = {name: context.run(experiment) for name, experiment in documents.items()}
         ways = {
@@ -165,9 +147,7 @@ class OccultStudy:
         )
 
 
-def document(
-    setup: Setup, folder: Path, servers: int, gpus: int, fabrics: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
+def document(setup: Setup, folder: Path, servers: int, gpus: int) -> dict[str, Any]:
     """Return the experiment that compares ways to send tokens.
 
     Args:
@@ -175,10 +155,11 @@ def document(
         folder: Folder of the study's file, where the path of the model starts.
         servers: Number of servers.
         gpus: GPUs of a server.
-        fabrics: Keys of each fabric by its name.
     """
+    name = f"{servers}x{gpus}"
+    fabrics = read_yaml(Path(__file__).with_name("fabrics.yaml"))[name]
     return {
-        "experiment": f"occult-{servers}x{gpus}",
+        "experiment": f"occult-{name}",
         "model": {"config": str(folder / setup.model), "layers": setup.layers},
         "training": {
             "ep": servers * gpus, "tp": 1, "sequence": setup.sequence, "micro_batch": 1,
@@ -235,15 +216,14 @@ def time_measures(ways: dict[str, Variant]) -> dict[str, Measure]:
     """Return the gains of whole iterations, against a copy for each expert."""
     plain = ways["each-expert"]
     note = f"All-to-alls take {plain.share:.0%} of the iteration with a copy for each expert."
-    measures = {}
-    for name, variant in (
-        ("gain_once", "once"),
-        ("gain_balanced", "balanced"),
-        ("gain_exact", "occult"), ("gain_pruned_2", "prune-2"), ("gain_pruned_1", "prune-1"),
-    ):  # fmt: skip
-        ratios = iteration_ratios(plain.result, ways[variant].result)
-        measures[name] = Measure.median_of(ratios, note)
-    return measures
+    variants = {
+        "gain_once": "once", "gain_balanced": "balanced", "gain_exact": "occult",
+        "gain_pruned_2": "prune-2", "gain_pruned_1": "prune-1",
+    }  # fmt: skip
+    return {
+        name: Measure.median_of(iteration_ratios(plain.result, ways[variant].result), note)
+        for name, variant in variants.items()
+    }
 
 
 def hierarchy_measures(ways: dict[str, Variant]) -> dict[str, Measure]:

@@ -13,14 +13,12 @@ from click.testing import CliRunner
 from markupsafe import escape
 from moefabric_studies.commands.paper import paper as command
 from moefabric_studies.paper import text
-from moefabric_studies.paper.cost_performance import cost_performance_picture
-from moefabric_studies.paper.growth import growth_picture, growth_points
+from moefabric_studies.paper.growth import growth_points
 from moefabric_studies.paper.loader import TableSpec, load_jobs, load_published, load_section
-from moefabric_studies.paper.page import document_text, page
+from moefabric_studies.paper.page import document_pictures, document_text, page
 from moefabric_studies.paper.results import PaperResults, predict_tables
 from moefabric_studies.paper.rows import CALIBRATED, OUTSIDE, Counts, contains
 from moefabric_studies.paper.text import text_lines
-from moefabric_studies.paper.traffic_matrix import traffic_picture
 
 from moefabric.api.networks import ServerPaths
 from moefabric.core.errors import SpecError
@@ -118,13 +116,8 @@ def test_last_lines_count_rows_and_aims(predicted: PaperResults) -> None:
 def test_document_is_that_of_the_predicted_tables(predicted: PaperResults) -> None:
     """After a change of the model: run `make paper`, which writes the page."""
     assert (ROOT / "docs/paper.md").read_text() == document_text(predicted)
-    pictures = {
-        "growth": growth_picture,
-        "cost-performance": cost_performance_picture,
-        "traffic": traffic_picture,
-    }
-    for name, picture in pictures.items():
-        assert (ROOT / f"docs/paper-{name}.svg").read_text() == picture(predicted.evaluation)
+    for name, picture in document_pictures(predicted).items():
+        assert (ROOT / "docs" / name).read_text() == picture
 
 
 @pytest.mark.nightly

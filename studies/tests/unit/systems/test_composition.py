@@ -79,11 +79,8 @@ def test_product_multiplies_the_gains_of_the_parts_alone() -> None:
 
 
 def test_heat_maps_show_the_cells_that_have_values() -> None:
-    rows: list[tuple[str, list[float | str | None]]] = [
-        ("none", [1.0, None]),
-        ("a + b", [2.0, 0.5]),
-    ]
-    picture = heat_maps("Gains", [HeatMap("one", ["eps", "spill"], rows)] * 2)
+    rows: HeatMap = {"none": [1.0, None], "a + b": [2.0, 0.5]}
+    picture = heat_maps("Gains", ["eps", "spill"], {"one": rows, "other": rows})
     texts = [element.text for element in ET.fromstring(picture).iter() if element.text]
     assert texts.count("2.00x") == 2
     assert texts.count("a + b") == 1
@@ -91,11 +88,8 @@ def test_heat_maps_show_the_cells_that_have_values() -> None:
 
 
 def test_heat_maps_mark_invalid_cells() -> None:
-    rows: list[tuple[str, list[float | str | None]]] = [
-        ("none", [1.0, INVALID]),
-        ("a", [None, 2.0]),
-    ]
-    picture = heat_maps("Gains", [HeatMap("one", ["eps", "spill"], rows)])
+    rows: HeatMap = {"none": [1.0, INVALID], "a": [None, 2.0]}
+    picture = heat_maps("Gains", ["eps", "spill"], {"one": rows})
     elements = list(ET.fromstring(picture).iter())
     assert [element.text for element in elements].count("invalid") == 1
     assert [element.get("class") for element in elements].count("k-void") == 1

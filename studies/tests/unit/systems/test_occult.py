@@ -19,7 +19,7 @@ FILE = EXAMPLES / "systems/occult.yaml"
 def test_ways_to_send_tokens_differ_in_their_exact_copies() -> None:
     _, study, setup = load_study(FILE)
     assert isinstance(study, occult.OccultStudy)
-    document = occult.document(setup, FILE.parent, 4, 1, occult.VARIANTS)
+    document = occult.document(setup, FILE.parent, 4, 1)
     spec = experiment_of(document)
     work = workload(spec, [["s0", "s1", "s2", "s3"]], FILE.parent)
     tokens = 4 * work.training.rank_tokens * work.training.dispatch_token_bytes(work.model)
