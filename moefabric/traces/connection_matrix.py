@@ -17,13 +17,17 @@ MAX_BYTES: Final = 2**31 - 1
 """Largest flow of htsim, whose sizes are 32-bit integers."""
 
 
-def matrix_text(demand: DemandMatrix) -> str:
+def matrix_text(demand: DemandMatrix, nodes: int | None = None) -> str:
     """Return the text of a demand's connection matrix.
 
     Pairs that owe more than htsim's largest flow have several flows.
+
+    Args:
+        demand: Bytes between servers.
+        nodes: Number of nodes; by default that of the servers.
     """
     flows = [(a, b, part) for (a, b), size in whole_bytes(demand).items() for part in _parts(size)]
-    lines = [f"Nodes {len(demand.servers)}", f"Connections {len(flows)}"]
+    lines = [f"Nodes {nodes or len(demand.servers)}", f"Connections {len(flows)}"]
     lines += [f"{a}->{b} id {n} start 0 size {part}" for n, (a, b, part) in enumerate(flows, 1)]
     return "\n".join(lines) + "\n"
 

@@ -33,13 +33,11 @@ class TransitionFit:
         transition: Probabilities [expert of the next layer, expert of this layer].
         loss: Its weighted loss.
         gap: Upper bound of the difference between the loss and the least possible loss.
-        steps: Steps of the solver.
     """
 
     transition: Array
     loss: float
     gap: float
-    steps: int
 
 
 def iteration_weights(window: int, half_life: float) -> Array:
@@ -113,7 +111,7 @@ def fit_transition(
             gap = float((gradient * current).sum() - gradient.min(axis=0).sum())
             if gap <= target_gap:
                 break
-    return TransitionFit(current, weighted_loss(current, before, after, weights), gap, number)
+    return TransitionFit(current, weighted_loss(current, before, after, weights), gap)
 
 
 def _half_gradient(before: Array, after: Array, weights: Array) -> Callable[[Array], Array]:
