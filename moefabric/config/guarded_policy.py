@@ -21,15 +21,8 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError, fault_text
 from moefabric.core.flows import Split
 from moefabric.core.topology import Fabric, Region
+from moefabric.planner import laws
 from moefabric.planner.horizon import Horizon
-from moefabric.planner.laws import (
-    byte_faults,
-    code_of,
-    light_faults,
-    port_faults,
-    returned,
-    service_faults,
-)
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.policy import EpsOnly, Policy
 
@@ -99,9 +92,9 @@ class GuardedPolicy:
 
         def choose() -> CircuitSet:
             chosen = self.policy.circuits(fabric, region, demand, current)
-            chosen = returned("circuits", CircuitSet, chosen)
-            _refuse(port_faults(fabric, region, chosen))
-            _refuse(service_faults(fabric, chosen))
+            chosen = laws.returned("circuits", CircuitSet, chosen)
+            _refuse(laws.port_faults(fabric, region, chosen))
+            _refuse(laws.service_faults(fabric, chosen))
             return chosen
 
         return self._guarded("circuits", choose, CircuitSet, fabric)
@@ -110,9 +103,9 @@ class GuardedPolicy:
         """Split as the policy does, or send all bytes over the EPS if it fails."""
 
         def divide() -> Split:
-            split = returned("split", Split, self.policy.split(fabric, demand, circuits))
-            _refuse(byte_faults(demand, split))
-            _refuse(light_faults(fabric, circuits, split))
+            split = laws.returned("split", Split, self.policy.split(fabric, demand, circuits))
+            _refuse(laws.byte_faults(demand, split))
+            _refuse(laws.light_faults(fabric, circuits, split))
             return split
 
         def over_eps() -> Split:
@@ -132,7 +125,7 @@ class GuardedPolicy:
             self._faults.timeouts += 1
             why = f"it took longer than {self.limit_s:g} s"
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a policy of others may raise anything
-            why = fault_text(error, code_of(self.policy, method))
+            why = fault_text(error, laws.code_of(self.policy, method))
         fault = f"policy {self.reference} failed: {why}"
         if not fabric.leaves:
             raise SpecError([("", f"{fault}; there is no EPS to take its bytes")])

@@ -18,14 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from importlib import import_module
-from importlib.metadata import (
-    EntryPoint,
-    EntryPoints,
-    distributions,
-    entry_points,
-    packages_distributions,
-)
+from importlib import import_module, metadata
 from inspect import get_annotations, isclass, isfunction
 from pathlib import Path
 from types import ModuleType
@@ -99,7 +92,7 @@ def plugin_module(group: str, reference: str) -> ModuleType | None:
 def is_foreign(reference: str) -> bool:
     """Return whether a reference names a module that no installed distribution has."""
     name, colon, _ = reference.partition("(")[0].partition(":")
-    return bool(colon) and _top(name) not in {OWN_PACKAGE, *packages_distributions()}
+    return bool(colon) and _top(name) not in {OWN_PACKAGE, *metadata.packages_distributions()}
 
 
 def _top(module: str) -> str:
@@ -216,20 +209,20 @@ def ocs_dialects() -> dict[str, OcsDialect]:
 
 
 @cache
-def _registered(group: str) -> Mapping[str, EntryPoint]:
+def _registered(group: str) -> Mapping[str, metadata.EntryPoint]:
     """Return a group's entry points by name. Those of moefabric win, and come first."""
     ours = _built_in(group)
-    return ours | _by_name(entry_points(group=group), group) | ours
+    return ours | _by_name(metadata.entry_points(group=group), group) | ours
 
 
 @cache
-def _built_in(group: str) -> dict[str, EntryPoint]:
+def _built_in(group: str) -> dict[str, metadata.EntryPoint]:
     """Return moefabric's entry points of a group, for which no other distribution is read."""
-    ours = next(iter(distributions(name="moefabric")), None)
+    ours = next(iter(metadata.distributions(name="moefabric")), None)
     return {} if ours is None else _by_name(ours.entry_points, group)
 
 
-def _by_name(entries: EntryPoints, group: str) -> dict[str, EntryPoint]:
+def _by_name(entries: metadata.EntryPoints, group: str) -> dict[str, metadata.EntryPoint]:
     return {entry.name: entry for entry in sorted(entries.select(group=group))}
 
 

@@ -68,7 +68,7 @@ class Placement:
                 f"a gating matrix of {self.ranks} ranks x {self.experts} experts is needed, "
                 f"not {matrix.shape}"
             )
-        return self.by_server(matrix)
+        return self.by_source(self.by_destination(matrix))
 
     def by_destination(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
         """Sum a matrix [rank, expert] to [rank, server of the expert]."""
@@ -87,10 +87,6 @@ class Placement:
         sums: NDArray[Tokens] = np.zeros((n, n), dtype=matrix.dtype)
         np.add.at(sums, [self.home(rank) for rank in range(self.ranks)], matrix)
         return sums
-
-    def by_server(self, matrix: NDArray[Tokens]) -> NDArray[Tokens]:
-        """Sum a matrix [rank, expert] to [server, server]."""
-        return self.by_source(self.by_destination(matrix))
 
     def by_rank(
         self, tokens: NDArray[np.float64], copies: NDArray[np.float64]

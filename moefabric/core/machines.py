@@ -58,27 +58,20 @@ class MachinePlacement:
 
     @classmethod
     def of(
-        cls,
-        fabric: Fabric,
-        machines: Iterable[Machine],
-        regions: Mapping[str, str],
-        eps: str | Mapping[str, str] = "",
+        cls, fabric: Fabric, machines: Iterable[Machine], regions: Mapping[str, str], eps: str = ""
     ) -> Self:
         """Return a placement.
 
         Args:
             machines: The machines, the head first.
             regions: Machine by region.
-            eps: Machine of all leaves and spines, or of each by name. Default: the head.
+            eps: Machine of all leaves and spines. Default: the head.
 
         Raises:
-            SpecError: With all regions and switches that have no machine.
+            SpecError: With all regions that have no machine, and machines that there are not.
         """
         listed, names = tuple(machines), (*fabric.leaves, *fabric.spines)
-        switches = (
-            dict.fromkeys(names, eps or listed[0].name) if isinstance(eps, str) else dict(eps)
-        )
-        placement = cls(listed, dict(regions), switches)
+        placement = cls(listed, dict(regions), dict.fromkeys(names, eps or listed[0].name))
         if faults := list(placement._faults(fabric)):
             raise SpecError(faults)
         return placement
@@ -117,14 +110,13 @@ class MachinePlacement:
         listed_names = ", ".join(names)
         if len(set(names)) < len(names):
             yield "machines", f"{listed_names}: each machine needs a name of its own"
-        expected = {"regions": [region.name for region in fabric.regions]}
-        expected["switches"] = [*fabric.leaves, *fabric.spines]
+        expected = [region.name for region in fabric.regions]
+        for name in expected:
+            if name not in self.regions:
+                yield f"regions.{name}", f"has no machine; the machines are {listed_names}"
         for kind, places in (("regions", self.regions), ("switches", self.switches)):
-            for name in expected[kind]:
-                if name not in places:
-                    yield f"{kind}.{name}", f"has no machine; the machines are {listed_names}"
             for name, machine in places.items():
-                if name not in expected[kind]:
-                    yield f"{kind}.{name}", f"is not one of {', '.join(expected[kind])}"
+                if kind == "regions" and name not in expected:
+                    yield f"regions.{name}", f"is not one of {', '.join(expected)}"
                 elif machine not in names:
                     yield f"{kind}.{name}", f"{machine} is not one of {listed_names}"

@@ -5,17 +5,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from moefabric.core import forwarding
+from moefabric.core import forwarding, paths
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
-from moefabric.core.paths import (
-    arrival_number,
-    nic_number,
-    relay_lane,
-    relay_lanes,
-    relay_root,
-    spine_of_mark,
-)
 from moefabric.core.topology import Fabric
 
 Link = tuple[str, str]
@@ -69,12 +61,12 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
         near, far = circuit.end_at(flow.src), circuit.end_at(flow.dst)
         if near.path == flow.path:
             return ((str(near), "ocs"), ("ocs", str(far)))
-    if root := relay_root(fabric, flow.src, flow.path):
+    if root := paths.relay_root(fabric, flow.src, flow.path):
         if fabric.forwarding_by_hosts:
             links = _host_route(fabric, circuits, (flow.src, root, flow.dst))
         else:
-            lanes = relay_lanes(fabric, fabric.region_of[root])
-            lane = relay_lane(flow.path)
+            lanes = paths.relay_lanes(fabric, fabric.region_of[root])
+            lane = paths.relay_lane(flow.path)
             links = forwarding.tree_route(circuits, flow.src, flow.dst, root, lane, lanes)
         if links:
             return links
@@ -84,11 +76,11 @@ def _cables(fabric: Fabric, circuits: CircuitSet, flow: Flow) -> Route:
     if not fabric.electrical:
         return ()
     cables, nics = fabric.eps_wiring.cables, fabric.electrical
-    first = cables[flow.src][nic_number(flow.path) % nics][0]
-    last = cables[flow.dst][arrival_number(flow.path) % nics][1]
+    first = cables[flow.src][paths.nic_number(flow.path) % nics][0]
+    last = cables[flow.dst][paths.arrival_number(flow.path) % nics][1]
     if first[1] == last[0]:
         return (first, last)
-    spine = fabric.spines[spine_of_mark(fabric, flow.path, flow.dst)]
+    spine = fabric.spines[paths.spine_of_mark(fabric, flow.path, flow.dst)]
     return (first, (first[1], spine), (spine, last[0]), last)
 
 

@@ -9,16 +9,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from moefabric.core import paths
 from moefabric.core.circuits import Circuit, CircuitSet
 from moefabric.core.nic import Nic
-from moefabric.core.paths import (
-    gpu_nic,
-    nic_number,
-    receiver_spine,
-    routes_by_region,
-    spine_of_mark,
-    spine_paths,
-)
 from moefabric.core.topology import Fabric, Region
 
 DROP: Final = "drop"
@@ -116,7 +109,7 @@ def eps_rules_to(fabric: Fabric, server: str, relays: Mapping[str, str]) -> froz
         relays: The server that forwards for each server without a usable electrical NIC.
     """
     relay, leaves, spines = relays.get(server, server), fabric.leaves, fabric.spines
-    if routes_by_region(fabric):  # those of other leaves, and of spines above one, stay
+    if paths.routes_by_region(fabric):  # those of other leaves, and of spines above one, stay
         leaves = fabric.eps_wiring.leaves_of(fabric.region_of[server].servers)
         spines = spines if len(leaves) > 1 else ()
     down = (_leaf_rules(fabric, leaf, server, relay) for leaf in leaves)
@@ -132,7 +125,7 @@ def _marks(fabric: Fabric) -> list[str]:
 
 def _spine_marks(fabric: Fabric) -> list[str]:
     """Return marks of paths that name a spine."""
-    return [path.name for path in spine_paths(fabric)]
+    return [path.name for path in paths.spine_paths(fabric)]
 
 
 def _nth(fabric: Fabric, nics: Sequence[Nic], number: int) -> Nic:
@@ -153,7 +146,9 @@ def _marked_rules(
     port: Callable[[Nic], str] = str,
 ) -> set[Rule]:
     """Return a rule for each mark, to the port of the NIC with the mark's number."""
-    return {Rule(switch, to, port(_nth(fabric, nics, nic_number(mark))), mark) for mark in marks}
+    return {
+        Rule(switch, to, port(_nth(fabric, nics, paths.nic_number(mark))), mark) for mark in marks
+    }
 
 
 def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]:
@@ -167,11 +162,11 @@ def _leaf_rules(fabric: Fabric, leaf: str, server: str, relay: str) -> set[Rule]
     index = fabric.server_number[server]
     if not fabric.usable_nics(nics):
         if fabric.spines and (fabric.usable_electrical(relay) or not nics):
-            return {Rule(leaf, server, fabric.spines[receiver_spine(fabric, server)])}
+            return {Rule(leaf, server, fabric.spines[paths.receiver_spine(fabric, server)])}
         return set()
     default = {Rule(leaf, server, str(_nth(fabric, nics, index)))}
     if fabric.nic_per_gpu and len(nics) > 1:
-        gpus = {f"{server}/{gpu}": gpu_nic(fabric, gpu) for gpu in range(fabric.gpus)}
+        gpus = {f"{server}/{gpu}": paths.gpu_nic(fabric, gpu) for gpu in range(fabric.gpus)}
         return default | {Rule(leaf, to, str(_nth(fabric, nics, n))) for to, n in gpus.items()}
     # For marks that have rules up to a spine, the default alone would lose to these.
     marks = _marks(fabric) if len(nics) > 1 else _spine_marks(fabric)
@@ -188,24 +183,24 @@ def _marked_up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
         return set()
     by_receiver = fabric.electrical == 1 or fabric.eps_wiring.rail_optimised
     marks = _spine_marks(fabric) if by_receiver else _marks(fabric)
-    return {Rule(leaf, "*", spines[spine_of_mark(fabric, mark)], mark) for mark in marks}
+    return {Rule(leaf, "*", spines[paths.spine_of_mark(fabric, mark)], mark) for mark in marks}
 
 
 def _up_rules(fabric: Fabric, leaf: str) -> set[Rule]:
     """Return a leaf's rules to regions of which it has no server, where they share a route."""
-    if not routes_by_region(fabric):
+    if not paths.routes_by_region(fabric):
         return set()
     here = {fabric.region_of[nic.server].name for nic in fabric.eps_wiring.nics_under(leaf)}
     others = (region for region in fabric.regions if region.name not in here)
     return {
-        Rule(leaf, region.name, fabric.spines[receiver_spine(fabric, region.servers[0])])
+        Rule(leaf, region.name, fabric.spines[paths.receiver_spine(fabric, region.servers[0])])
         for region in others
     }
 
 
 def _down_rules(fabric: Fabric, spine: str) -> set[Rule]:
     """Return a spine's rules to regions below a single leaf, where regions share a route."""
-    if not routes_by_region(fabric):
+    if not paths.routes_by_region(fabric):
         return set()
     leaves = {r.name: fabric.eps_wiring.leaves_of(r.servers) for r in fabric.regions}
     return {Rule(spine, region, own[0]) for region, own in leaves.items() if len(own) == 1}
@@ -277,7 +272,7 @@ def _common_rail_rules(fabric: Fabric, server: str, other: str) -> set[Rule]:
     default = both[fabric.server_number[other] % len(both)]
     rules = {Rule(server, other, str(nics[default]))}
     for mark in _marks(fabric):
-        rail = nic_number(mark) % len(nics)
+        rail = paths.nic_number(mark) % len(nics)
         chosen = rail if rail in both else both[rail % len(both)]
         rules.add(Rule(server, other, str(nics[chosen]), mark))
     return rules

@@ -30,8 +30,7 @@ from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
 from moefabric.execution.reconfiguration import RegionController
-from moefabric.planner.known_demand import known_demand
-from moefabric.planner.policy import Policy
+from moefabric.planner.policy import Policy, known_demand
 from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-_ALL_TO_ALLS: Final = 4
-"""All-to-alls of a layer, forward and backward (paper section 5.1)."""
+ALL_TO_ALLS: Final = 4
+"""All-to-alls of a layer, forward and backward, which circuits serve (paper section 5.1)."""
 _ROUNDING: Final = 1e-9
 
 Choice = Literal["lit", "even", "best"]
@@ -20,8 +20,8 @@ class Horizon:
         left: All-to-alls left in the job, these included.
     """
 
-    alike: int = _ALL_TO_ALLS
-    left: int = _ALL_TO_ALLS
+    alike: int = ALL_TO_ALLS
+    left: int = ALL_TO_ALLS
 
     def stays(self, lit_s: float, bound_s: float, moving_s: float) -> bool:
         """Return whether no other circuits can repay a reconfiguration.

@@ -19,6 +19,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.planner.arrays import Array, Ints, circuit_counts
 from moefabric.planner.circuit_search import CircuitSearch
 from moefabric.planner.deadline_circuits import deadline_bound_s, deadline_circuits
+from moefabric.planner.horizon import ALL_TO_ALLS
 from moefabric.planner.mixnet import MIXNET, algorithm1_order
 from moefabric.planner.moving_circuits import Candidates, MovingCircuits
 from moefabric.planner.nic_assignment import usable_ports
@@ -39,8 +40,6 @@ _SEARCH_S: Final = 1.5e-3
 """Seconds of a search for 8 servers."""
 _HOPE: Final = 0.05
 """Share of the distance from the bound that further searches are expected to gain."""
-_ALL_TO_ALLS: Final = 4
-"""All-to-alls of a layer, forward and backward, which circuits serve (paper section 5.1)."""
 
 
 class _Problem(Candidates):
@@ -74,7 +73,7 @@ class _Problem(Candidates):
     def _search(self, end_s: float, best: Ints, starts: Iterable[Ints], bound_s: float) -> Ints:
         """Search from one start after the other, until many in a row have found nothing better."""
         search, misses = CircuitSearch.of(self.owed, self.ports, self.rates, self.links), 0
-        worth_s = _HOPE * _ALL_TO_ALLS * (end_s - bound_s)
+        worth_s = _HOPE * ALL_TO_ALLS * (end_s - bound_s)
         most_misses = min(max(worth_s / _SEARCH_S, _LEAST_MISSES), _MOST_MISSES)
         for start, nearness in zip(starts, cycle(_DEADLINES), strict=False):
             if misses >= most_misses or end_s <= bound_s * (1 + TOLERANCE):

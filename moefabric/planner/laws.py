@@ -317,11 +317,6 @@ def tried(policy: Policy, situation: Situation) -> Iterator[tuple[Law, list[str]
     yield _CALLS, []
 
 
-def broken(policy: Policy, situation: Situation) -> Iterator[tuple[Law, str]]:
-    """Yield the laws that a policy breaks in a situation, each with a fault."""
-    return ((law, fault) for law, faults in tried(policy, situation) for fault in faults)
-
-
 def situations(servers: int, seed: int = 1, *, forwarding: bool = False) -> Iterator[Situation]:
     """Yield situations of every kind for a region of this size, the same for equal arguments.
 

@@ -1,6 +1,7 @@
-"""The policy protocol, the base class of policies, and the baseline that uses no circuits."""
+"""The policy protocol, the base class of policies, the baseline, and what a policy knows."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from moefabric.core.circuits import CircuitSet
@@ -118,3 +119,29 @@ class EpsOnly(PolicyTraits):
     def split(self, fabric: Fabric, demand: DemandMatrix, circuits: CircuitSet) -> Split:
         """Send all bytes over the EPS."""
         return circuit_first_split(demand, CircuitSet())
+
+
+class KnownDemand(StrEnum):
+    """Knowledge of a job's demand with which a policy chooses circuits."""
+
+    NOTHING = "nothing"
+    """None: the policy chooses no circuits."""
+    OWN = "own demand"
+    """The demand of the all-to-all for which it chooses, once the gate has run."""
+    PREDICTED = "predicted demand"
+    """For first all-to-alls a prediction from demands before; its own demand for others."""
+    FUTURE_TOTAL = "future total"
+    """The sum of all dispatches of the job before it begins, which nobody knows in a cluster."""
+
+
+def known_demand(policy: Policy, dispatch_light: str) -> KnownDemand:
+    """Return a policy's knowledge of demands.
+
+    Args:
+        dispatch_light: What first all-to-alls do until their circuits are lit.
+    """
+    if policy.name == "eps":
+        return KnownDemand.NOTHING
+    if not policy.reconfigures:
+        return KnownDemand.FUTURE_TOTAL
+    return KnownDemand.PREDICTED if dispatch_light == "predict" else KnownDemand.OWN

@@ -14,7 +14,7 @@ from moefabric.config.guarded_policy import guarded_policy, policy_faults
 from moefabric.config.inputs import input_digests
 from moefabric.core.errors import SpecError
 from moefabric.core.units import Scale
-from moefabric.planner.known_demand import known_demand
+from moefabric.planner.policy import known_demand
 from moefabric.prediction.control_time import ControlPrediction
 from moefabric.prediction.first_all_to_all import predicted_first_all_to_alls
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs

@@ -74,29 +74,29 @@ def arguments_of(name: str) -> Arguments | None:
     return _ARGUMENTS.get(recorded.letters(name)) if name.startswith(PREFIX) else None
 
 
-def group_size(splits: Sequence[object], whole: int | None, part: int | None) -> int | None:
-    """Return the ranks of a group by the arguments of a call; None if they don't show them.
-
-    Args:
-        splits: Rows for each rank; empty for even ones.
-        whole: Elements of all ranks.
-        part: Elements of one rank.
-    """
-    if splits:
-        return len(splits)
-    return whole // part if whole and part and whole % part == 0 else None
-
-
-def likely_group(groups: Mapping[str, Sequence[int]], ranks: int | None) -> tuple[str, bool]:
-    """Return the group of a call, and whether others are as likely.
+def called_group(
+    groups: Mapping[str, Sequence[int]],
+    splits: Sequence[object],
+    sizes: Sequence[int | None],
+    notes: list[str],
+) -> tuple[str, int | None]:
+    """Return the likely group of a call, and its ranks as far as the arguments show them.
 
     Args:
         groups: Ranks of each group of the caller.
-        ranks: Ranks that the arguments show; None if they don't.
+        splits: Rows for each rank; empty for even ones.
+        sizes: Elements of all ranks, and of one rank; empty if the call doesn't tell.
+        notes: Gets a note if other groups are as likely.
     """
+    ranks = len(splits) or None
+    if sizes and not splits:
+        whole, part = sizes
+        ranks = whole // part if whole and part and whole % part == 0 else None
     fitting = [name for name, of in groups.items() if ranks in (None, len(of))]
+    if len(fitting) > 1:
+        notes.append(GUESSED)
     largest = max(fitting, key=lambda name: len(groups[name]), default=recorded.DEFAULT_GROUP)
-    return largest, len(fitting) > 1
+    return largest, ranks
 
 
 # --- profiles ------------------------------------------------------------------------------------
@@ -152,11 +152,8 @@ class ProfiledCalls:
         kind = recorded.call_kind(call.name)
         elements, text = call.elements(places.sent), call.text(places.splits)
         splits = [int(word) for word in text.strip("[] ").split(",") if word.strip().isdecimal()]
-        parts = map(call.elements, places.whole or ())
-        ranks = group_size(splits, *parts) if places.whole else len(splits) or None
-        group, is_guess = likely_group(self._groups, ranks)
-        if is_guess:
-            self.notes.append(GUESSED)
+        sizes = [*map(call.elements, places.whole or ())]
+        group, _ = called_group(self._groups, splits, sizes, self.notes)
         facts: dict[str, Any] = {"Collective name": call.name, "Process Group Name": group}
         members = self._groups.get(group, ())
         if members:

@@ -48,7 +48,27 @@ class ChakraReader:
 
     def read(self, path: Path) -> ExecutionGraph:
         """Read the files of all ranks."""
-        return _graph(path)
+        files = rank_files(path)
+        sources = {rank: _source(file) for rank, file in files.items()}
+        groups = _groups_of_file(path, next(iter(files.values())), len(files))
+        named_numbers: dict[Any, None] = {}  # of each file, which has all of them
+        title, notes = path.name, list[str]()
+        for source in sources.values():
+            facts = schema.attribute_values(source.metadata)
+            title = str(facts.get("moefabric_name", title))
+            named_numbers |= dict.fromkeys(_list(facts.get("moefabric_groups", ())))
+            notes += [str(note) for note in _list(facts.get("moefabric_notes", ()))]
+            for name, members in _groups_of_metadata(source, len(files)):
+                groups.setdefault(name, members)
+        names, known = dict(_pairs(tuple(named_numbers))), frozenset(groups)
+        ranks: dict[int, tuple[Node, ...]] = {}
+        for rank in files:
+            source = sources.pop(rank)  # frees its messages
+            nodes = _Rank(source, known, names)
+            ranks[rank] = nodes.nodes()
+            notes += nodes.notes
+        named = {names.get(name, name): members for name, members in groups.items()}
+        return ExecutionGraph(ranks, named, title, tuple(dict.fromkeys(notes)))
 
 
 @dataclass(frozen=True)
@@ -67,30 +87,6 @@ def _source(path: Path) -> _Source:
         place = f"nodes[{error.number - 1}]" if error.number else "GlobalMetadata"
         raise TraceError(path, place, error.reason) from error
     return _Source(path, metadata, nodes)
-
-
-def _graph(path: Path) -> ExecutionGraph:
-    files = rank_files(path)
-    sources = {rank: _source(file) for rank, file in files.items()}
-    groups = _groups_of_file(path, next(iter(files.values())), len(files))
-    named_numbers: dict[Any, None] = {}  # of each file, which has all of them
-    title, notes = path.name, list[str]()
-    for source in sources.values():
-        facts = schema.attribute_values(source.metadata)
-        title = str(facts.get("moefabric_name", title))
-        named_numbers |= dict.fromkeys(_list(facts.get("moefabric_groups", ())))
-        notes += [str(note) for note in _list(facts.get("moefabric_notes", ()))]
-        for name, members in _groups_of_metadata(source, len(files)):
-            groups.setdefault(name, members)
-    names, known = dict(_pairs(tuple(named_numbers))), frozenset(groups)
-    ranks: dict[int, tuple[Node, ...]] = {}
-    for rank in files:
-        source = sources.pop(rank)  # frees its messages
-        nodes = _Rank(source, known, names)
-        ranks[rank] = nodes.nodes()
-        notes += nodes.notes
-    named = {names.get(name, name): members for name, members in groups.items()}
-    return ExecutionGraph(ranks, named, title, tuple(dict.fromkeys(notes)))
 
 
 def _list(value: Any) -> tuple[Any, ...]:

@@ -242,13 +242,12 @@ class Entry:
 
 
 def json_list(path: Path, document: Any, key: str, what: str) -> list[Any]:
-    """Return the list in a document's key, which is empty if the document is the list.
+    """Return the list in a document's key.
 
     Raises:
         TraceError: If there is no list.
     """
-    if key:
-        document = document.get(key) if isinstance(document, dict) else None
-    if not isinstance(document, list):
+    values = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(values, list):
         raise TraceError(path, key, f"a list of {what} is needed")
-    return document
+    return values

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from moefabric.core.errors import TraceError
 from moefabric.traces import recorded_calls as recorded
-from moefabric.traces.c10d_calls import GUESSED, Arguments, arguments_of, group_size, likely_group
+from moefabric.traces.c10d_calls import Arguments, arguments_of, called_group
 from moefabric.traces.files import (
     Entry,
     as_time,
@@ -208,10 +208,7 @@ class _Rank:
         splits = entry.argument(arguments.splits)
         splits = splits if isinstance(splits, list) else []
         elements = [sum(tensor[3] for tensor in entry.tensors(n)) for n in arguments.whole or ()]
-        ranks = group_size(splits, *elements) if elements else len(splits) or None
-        group, is_guess = likely_group(self.groups, ranks)
-        if is_guess:
-            self.notes.append(GUESSED)
+        group, ranks = called_group(self.groups, splits, elements, self.notes)
         members = self.groups.get(group, ())
         if not members:
             self.unlisted.add(group)

@@ -75,7 +75,6 @@ class SimaiWorkload:
         tp: GPUs of a tensor-parallel group.
         ep: Tensor-parallel groups of an expert-parallel group.
         pp: Pipeline stages.
-        micro_batches: Micro-batches of an iteration.
         layers: The layers of one GPU, those of all its micro-batches one after another.
         checkpoints: Layers whose activations are kept.
         recomputed: Layers before whose backward pass the layers from the checkpoint before them
@@ -87,7 +86,6 @@ class SimaiWorkload:
     tp: int
     ep: int
     pp: int
-    micro_batches: int
     layers: tuple[Layer, ...]
     checkpoints: frozenset[int] = frozenset()
     recomputed: frozenset[int] = frozenset()
@@ -160,7 +158,7 @@ class _Parser:
         for layer in recomputed:
             if not any(checkpoint <= layer for checkpoint in checkpoints):
                 raise self._error(1, f"layer {layer} has no checkpoint before it")
-        rest = numbers.get("ga") or 1, layers, checkpoints, recomputed, numbers.get("pp_comm", 0)
+        rest = layers, checkpoints, recomputed, numbers.get("pp_comm", 0)
         return SimaiWorkload(gpus, tp, ep, pp, *rest)
 
     def _header(self, words: Sequence[str]) -> tuple[dict[str, int], dict[str, frozenset[int]]]:

@@ -90,15 +90,12 @@ def pace_bps(fabric: Fabric, size: int, wall_s: float) -> float | None:
     A connection pauses after each burst to keep its rate. At a few bytes a second, this pause would
     delay the bytes of the next collective, too. A burst is one packet if queues have limited room.
     """
-    unlimited = not drops_packets(fabric)
-    if size <= (BURST_SEGMENTS if unlimited else 1) * fabric.mtu:
+    is_limited = drops_packets(fabric)
+    burst = fabric.mtu * (1 if is_limited else BURST_SEGMENTS)
+    if size <= burst:
         return None
-    return (_headroom(size, fabric.mtu) if unlimited else LIMITED_HEADROOM) * 8 * size / wall_s
-
-
-def _headroom(size: int, mtu: int) -> float:
-    """Return the ratio of pace to planned rate of a flow of `size` bytes."""
-    return max(LEAST_HEADROOM, min(1 + BURST_SEGMENTS * mtu / size, MOST_HEADROOM))
+    unlimited_headroom = max(LEAST_HEADROOM, min(1 + burst / size, MOST_HEADROOM))
+    return (LIMITED_HEADROOM if is_limited else unlimited_headroom) * 8 * size / wall_s
 
 
 def pace_flows(

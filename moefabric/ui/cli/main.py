@@ -50,7 +50,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Traffic": {
         "exec": ("fabric", "Run a command on an emulated server."),
-        "mininet": ("mininet", "Run Mininet's command line on a running fabric."),
+        "mininet": ("launch", "Run Mininet's command line on a running fabric."),
         "mpirun": ("launch", "Run an MPI program on the servers."),
         "torchrun": ("launch", "Run a PyTorch program on the servers."),
         "hostfile": ("launch", "Print OpenMPI's hostfile."),

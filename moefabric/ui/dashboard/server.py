@@ -11,16 +11,10 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from starlette import responses
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    JSONResponse,
-    Response,
-    StreamingResponse,
-)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -48,7 +42,7 @@ class Dashboard:
 
     Attributes:
         hub: Distributes changes.
-        metrics: Returns metrics for Prometheus.
+        metrics: Reads metrics for Prometheus.
         token: Token of all requests for data and commands.
 
     Args:
@@ -60,11 +54,11 @@ class Dashboard:
     def __init__(
         self, sources: RunningFabrics, saved_runs: SavedRuns, metrics: Callable[[], bytes]
     ) -> None:
-        self.hub, self.metrics, self.token = Hub(sources), metrics, secrets.token_urlsafe(32)
+        self.hub, self.token = Hub(sources), secrets.token_urlsafe(32)
         self._saved_runs = saved_runs
-        self._rendering, self._reading = asyncio.Lock(), SharedReading(self._read_metrics)
+        self.metrics, self._rendering = SharedReading(metrics), asyncio.Lock()
 
-    async def command(self, request: Request) -> Response:
+    async def command(self, request: Request) -> responses.Response:
         """Change light or failures of a fabric."""
         name, fabric = request.path_params["command"], request.path_params["fabric"]
         if name not in COMMANDS:
@@ -72,7 +66,7 @@ class Dashboard:
         change = validate(Change, await _document(request))
         reply = await asyncio.to_thread(self._run, fabric, name, change)
         self.hub.wake()
-        return JSONResponse(reply)
+        return responses.JSONResponse(reply)
 
     def _run(self, fabric: str, command: str, change: Change) -> object:
         sources = self.hub.sources
@@ -81,41 +75,38 @@ class Dashboard:
         with closing(sources.open(fabric)) as source:
             return COMMANDS[command](source, change)
 
-    async def stream(self, request: Request) -> Response:
+    async def stream(self, request: Request) -> responses.Response:
         """Stream the changes of the fabric that the query names."""
         return _Stream(self.hub, request.query_params.get("fabric", ""))
 
-    async def results(self, _request: Request) -> Response:
+    async def results(self, _request: Request) -> responses.Response:
         """List the saved results."""
-        return JSONResponse(await asyncio.to_thread(self._saved_runs.entries))
+        return responses.JSONResponse(await asyncio.to_thread(self._saved_runs.entries))
 
-    async def render(self, request: Request) -> Response:
+    async def render(self, request: Request) -> responses.Response:
         """Render a saved result, and say where the page is."""
         file = (await _document(request)).get("file")
         if not isinstance(file, str):
             raise SpecError([("file", "the name of a result is needed")])
         async with self._rendering:
             key = await asyncio.to_thread(self._saved_runs.add_page, file)
-        return JSONResponse({"page": f"reports/{key}"})
+        return responses.JSONResponse({"page": f"reports/{key}"})
 
-    def _read_metrics(self) -> bytes:
-        return self.metrics()
-
-    async def scrape(self, _request: Request) -> Response:
+    async def scrape(self, _request: Request) -> responses.Response:
         """Return metrics of the running fabrics."""
-        return Response(await self._reading.value(), media_type=_METRICS_TYPE)
+        return responses.Response(await self.metrics.value(), media_type=_METRICS_TYPE)
 
-    async def colours(self, _request: Request) -> Response:
+    async def colours(self, _request: Request) -> responses.Response:
         """Return the colours of reports, which are those of the page, too."""
-        return FileResponse(COLOURS)
+        return responses.FileResponse(COLOURS)
 
-    async def report(self, request: Request) -> Response:
+    async def report(self, request: Request) -> responses.Response:
         """Return a rendered page, for a frame. Its key can't be guessed; a frame sends no token."""
         page = self._saved_runs.pages.get(request.path_params["key"])
         if page is None:
             raise HTTPException(404, "no such page: choose the results again")
         headers = {"Content-Security-Policy": REPORT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
-        return HTMLResponse(page, headers=headers)
+        return responses.HTMLResponse(page, headers=headers)
 
 
 def application(dashboard: Dashboard, host: str) -> ASGIApp:
@@ -144,16 +135,18 @@ def application(dashboard: Dashboard, host: str) -> ASGIApp:
     return Guard(app, dashboard.token, host, lambda path: path.startswith(("/api", "/metrics")))
 
 
-async def _refuse(_request: Request, error: Exception) -> Response:
+async def _refuse(_request: Request, error: Exception) -> responses.Response:
     """Return the text of an error."""
     if isinstance(error, HTTPException):
-        return JSONResponse({"error": error.detail}, error.status_code)
+        return responses.JSONResponse({"error": error.detail}, error.status_code)
     if isinstance(error, TooManyClientsError):
-        return JSONResponse({"error": str(error)}, 503)
-    return JSONResponse({"error": str(error)}, 400 if isinstance(error, SpecError) else 409)
+        return responses.JSONResponse({"error": str(error)}, 503)
+    return responses.JSONResponse(
+        {"error": str(error)}, 400 if isinstance(error, SpecError) else 409
+    )
 
 
-class _Stream(StreamingResponse):
+class _Stream(responses.StreamingResponse):
     """Streams the changes of a fabric until the page leaves or is too slow, or the server ends."""
 
     def __init__(self, hub: Hub, fabric: str) -> None:

@@ -10,6 +10,7 @@ from moefabric.api.fabric_view import ProcessUsage
 from moefabric.core.nic import Nic, NicKind
 from moefabric.core.port_counts import INTO_OCS, OUT_OF_OCS, RECEIVED, SENT, PortReading
 from moefabric.core.units import NS_PER_S
+from moefabric.results.model import Verdict
 from moefabric.runtime.run_status import RunStatus
 
 _RUN_COUNTS: Final = ("collectives", "reconfigurations", "lost_transfers", "corrupt")
@@ -70,7 +71,6 @@ TEXTS: Final = {
     "process_cpu_seconds_total": "CPU time.",
 }
 """Text of each metric by its name without prefix; `_total` ends the names of counters."""
-VERDICTS: Final = ("pass", "degraded", "invalid")
 PORT_STATES: Final = ("blocked", "tuning", "tuned", "failed")
 
 Buckets = list[tuple[str, float]]
@@ -84,13 +84,9 @@ def nic_samples(nics: Iterable[Nic], reading: PortReading) -> Samples:
     for row, nic in enumerate(nics):
         labels = {"server": nic.server, "nic": str(nic)}
         octets, frames = reading.bytes[row], reading.frames[row]
-        counts = {
-            "nic_transmit_bytes_total": octets[SENT],
-            "nic_transmit_packets_total": frames[SENT],
-            "nic_receive_bytes_total": octets[RECEIVED],
-            "nic_receive_packets_total": frames[RECEIVED],
-        }
-        yield labels, counts
+        for direction, column in (("transmit", SENT), ("receive", RECEIVED)):
+            counts = {"bytes": octets[column], "packets": frames[column]}
+            yield labels, {f"nic_{direction}_{unit}_total": n for unit, n in counts.items()}
         if nic.kind is NicKind.OPTICAL:
             light = {"ocs_input_bytes_total": INTO_OCS, "ocs_output_bytes_total": OUT_OF_OCS}
             yield labels, {name: octets[column] for name, column in light.items()}
@@ -180,7 +176,7 @@ def run_samples(status: RunStatus | None) -> Samples:
     names = {"run": status.run_id, "experiment": status.experiment, "policy": status.policy}
     yield names, {"run_info": 1}
     yield {}, {"run_iteration": status.iteration, "run_iterations": status.iterations}
-    for verdict in VERDICTS:
+    for verdict in Verdict:
         yield {"verdict": verdict}, {"run_verdict": status.verdict == verdict}
     for last in status.done[-1:]:
         counts = {

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +33,11 @@ class TransitionFit:
         transition: Probabilities [expert of the next layer, expert of this layer].
         loss: Its weighted loss.
         gap: Upper bound of the difference between the loss and the least possible loss.
-        steps: Steps of the solver.
     """
 
     transition: Array
     loss: float
     gap: float
-    steps: int
 
 
 def iteration_weights(window: int, half_life: float) -> Array:
@@ -112,7 +111,7 @@ def fit_transition(
             gap = float((gradient * current).sum() - gradient.min(axis=0).sum())
             if gap <= target_gap:
                 break
-    return TransitionFit(current, weighted_loss(current, before, after, weights), gap, number)
+    return TransitionFit(current, weighted_loss(current, before, after, weights), gap)
 
 
 def _half_gradient(before: Array, after: Array, weights: Array) -> Callable[[Array], Array]:
@@ -138,34 +137,28 @@ def project_onto_simplex(columns: Array) -> Array:
     return projected
 
 
-@dataclass(frozen=True)
-class FitWindow:
-    """The iterations to which a transition is fitted.
+WINDOW: Final = 32
+"""Iterations to which a transition is fitted."""
+HALF_LIFE: Final = 4.0
+"""Iterations after which an iteration counts half.
 
-    The paper gives no sizes. Of windows of 16 to 64 iterations, the default sizes predict best on
-    the first half of the training trace in `examples/data`.
-
-    Attributes:
-        iterations: Length of the window.
-        half_life: Iterations after which an iteration counts half.
-    """
-
-    iterations: int = 32
-    half_life: float = 4.0
+The paper gives neither size. Of windows of 16 to 64 iterations, these sizes predict best on the
+first half of the training trace in `examples/data`.
+"""
 
 
 class Copilot:
     """The transitions of all pairs of neighbouring layers, fitted anew after each iteration."""
 
-    def __init__(self, layers: int, window: FitWindow | None = None) -> None:
+    def __init__(self, layers: int, window: int = WINDOW, half_life: float = HALF_LIFE) -> None:
         """Start without any history.
 
         Args:
             layers: Number of MoE layers.
-            window: The iterations that are fitted.
+            window: Iterations that are fitted.
+            half_life: Iterations after which an iteration counts half.
         """
-        self._window = window or FitWindow()
-        self._history: deque[Array] = deque(maxlen=self._window.iterations)
+        self._history, self._half_life = deque[Array](maxlen=window), half_life
         self._transitions: list[Array | None] = [None] * (layers - 1)
 
     def learn(self, loads: Array) -> None:
@@ -176,7 +169,7 @@ class Copilot:
         """
         self._history.append(loads)
         past = np.array(self._history)
-        weights = iteration_weights(len(past), self._window.half_life)
+        weights = iteration_weights(len(past), self._half_life)
         for pair, start in enumerate(self._transitions):
             before, after = past[:, pair], past[:, pair + 1]
             fit = fit_transition(before, after, weights, tolerance=_TOLERANCE, start=start)

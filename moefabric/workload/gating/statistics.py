@@ -53,8 +53,8 @@ def gating_statistics(trace: GatingTrace) -> GatingStatistics:
     rows = tokens / np.maximum(tokens.sum(axis=-1, keepdims=True), 1)
     squares = np.linalg.svd(rows, compute_uv=False) ** 2
     of_layers = {
-        "max_over_mean": max_over_mean(loads),
-        "variation": variation(loads),
+        "max_over_mean": loads.max(axis=-1) / loads.mean(axis=-1),
+        "variation": loads.std(axis=-1) / loads.mean(axis=-1),
         "entropy": entropy(loads),
         "row_distance": row_distance(rows),
         "pair_max_over_mean": rows.max(axis=(-2, -1)) * tokens.shape[-1],
@@ -62,7 +62,7 @@ def gating_statistics(trace: GatingTrace) -> GatingStatistics:
     }
     return GatingStatistics(
         **{name: float(np.median(values)) for name, values in of_layers.items()},
-        step_distance=step_distance(loads, 1),
+        step_distance=step_distance(loads),
         step_floor=step_floor(loads, tokens.sum(axis=(-2, -1))),
         layer_correlation=layer_correlation(loads),
         lag1_correlation=lag_correlation(loads, 1),
@@ -75,18 +75,6 @@ def expert_shares(trace: GatingTrace) -> FloatArray:
     loads = trace.tokens.sum(axis=-2).astype(np.float64)
     shares: FloatArray = loads / np.maximum(loads.sum(axis=-1, keepdims=True), 1)
     return shares
-
-
-def max_over_mean(shares: FloatArray) -> FloatArray:
-    """Return the largest share relative to the mean, along the last axis."""
-    largest: FloatArray = shares.max(axis=-1) / shares.mean(axis=-1)
-    return largest
-
-
-def variation(shares: FloatArray) -> FloatArray:
-    """Return the coefficient of variation along the last axis."""
-    deviation: FloatArray = shares.std(axis=-1) / shares.mean(axis=-1)
-    return deviation
 
 
 def entropy(shares: FloatArray) -> FloatArray:
@@ -112,11 +100,11 @@ def row_distance(rows: FloatArray) -> FloatArray:
     return mean
 
 
-def step_distance(shares: FloatArray, lag: int) -> float:
-    """Return the median total variation distance of shares `lag` iterations apart."""
-    if len(shares) <= lag:
+def step_distance(shares: FloatArray) -> float:
+    """Return the median total variation distance of shares in successive iterations."""
+    if len(shares) < 2:
         return math.nan
-    return float(np.median(np.abs(shares[lag:] - shares[:-lag]).sum(axis=-1) / 2))
+    return float(np.median(np.abs(np.diff(shares, axis=0)).sum(axis=-1) / 2))
 
 
 def step_floor(shares: FloatArray, choices: Counts) -> float:

@@ -96,19 +96,6 @@ def stage_contents(model: Model, stages: int) -> tuple[StageContents, ...]:
     return tuple(map(StageContents, moe, dense, heads))
 
 
-def pipeline_s(stage_s: Sequence[float], micro_batches: int) -> float:
-    """Return the seconds of an iteration in 1F1B order without communication between stages.
-
-    A micro-batch fills and drains all stages; the slowest stage then determines the time of each
-    further one. The time is exact if stages are equal, and an upper bound otherwise.
-
-    Args:
-        stage_s: Seconds of a micro-batch on each stage, forward and backward.
-        micro_batches: Micro-batches of an iteration.
-    """
-    return sum(stage_s) + (micro_batches - 1) * max(stage_s)
-
-
 def activation_bytes(model: Model, training: Training, servers: int) -> float:
     """Return the bytes that a server sends the next pipeline stage for one micro-batch.
 

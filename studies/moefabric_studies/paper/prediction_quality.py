@@ -110,10 +110,9 @@ def _steps(counts: FloatArray) -> Iterator[tuple[FloatArray, FloatArray, dict[st
 
 
 def _transition(loads: FloatArray, layer: int, start: FloatArray | None) -> FloatArray:
-    window = copilot.FitWindow()
-    past = loads[-window.iterations :]
+    past = loads[-copilot.WINDOW :]
     before, after = past[:, layer - 1], past[:, layer]
-    weights = copilot.iteration_weights(len(past), window.half_life)
+    weights = copilot.iteration_weights(len(past), copilot.HALF_LIFE)
     fit = copilot.fit_transition(before, after, weights, tolerance=_TOLERANCE, start=start)
     return fit.transition
 

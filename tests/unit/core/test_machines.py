@@ -20,11 +20,8 @@ def test_region_is_on_one_machine_with_its_ocs_and_eps_is_on_the_head() -> None:
     assert placement.others == (OTHER,)
 
 
-def test_leaves_may_be_beside_their_regions() -> None:
-    switches = {"leaf0": "head", "leaf1": "m1", "spine0": "m1"}
-    placement = MachinePlacement.of(
-        TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"}, switches
-    )
+def test_eps_may_be_on_another_machine() -> None:
+    placement = MachinePlacement.of(TWO_REGIONS, [HEAD, OTHER], {"r0": "head", "r1": "m1"}, "m1")
     assert placement.components(TWO_REGIONS)["leaf1"] == "m1"
 
 

@@ -17,11 +17,11 @@ from moefabric.core.flows import Share, Split
 from moefabric.core.nic import Nic
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
-from moefabric.planner.laws import LAWS, Situation, broken, byte_faults, region_fabric, situations
+from moefabric.planner.laws import LAWS, Situation, byte_faults, region_fabric, situations
 from moefabric.planner.pair_order import PairOrderPolicy
 from moefabric.planner.policy import Policy, PolicyTraits
 from moefabric.planner.waterfill import circuit_first_split
-from tests.support.policies import POLICIES
+from tests.support.policies import POLICIES, broken
 
 Choose = Callable[[Fabric, DemandMatrix, CircuitSet], CircuitSet]
 Divide = Callable[[DemandMatrix, CircuitSet], Split]

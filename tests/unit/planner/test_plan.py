@@ -23,7 +23,7 @@ from moefabric.planner import laws
 from moefabric.planner.plan import Plan, plan
 from moefabric.simulator.fluid import goodput_share, predict
 from tests.support.paths import GOLDEN
-from tests.support.policies import POLICIES
+from tests.support.policies import POLICIES, broken
 
 VECTORS = json.loads((GOLDEN / "algorithm1_vectors.json").read_text())
 ALMOST = 1 + 1e-9
@@ -86,7 +86,7 @@ def plans(situation: Situation) -> Mapping[str, Plan]:
 def test_every_registered_policy_keeps_the_laws(situation: Situation) -> None:
     asked = laws.Situation(*situation)
     for policy in POLICIES.values():
-        breaches = list(laws.broken(policy, asked))
+        breaches = list(broken(policy, asked))
         assert [(law.name, why) for law, why in breaches if not law.is_advice] == []
         assert policy.name == "round-robin" or "at rest" not in {law.name for law, _ in breaches}
 

@@ -10,8 +10,7 @@ from moefabric.config.loader import load_experiment
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
-from moefabric.planner.known_demand import KnownDemand, known_demand
-from moefabric.planner.policy import Policy
+from moefabric.planner.policy import KnownDemand, Policy, known_demand
 from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import workload_of, workload_on

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from moefabric.core.errors import TraceError
-from moefabric.traces.c10d_calls import group_size, likely_group
+from moefabric.traces.c10d_calls import GUESSED, called_group
 from moefabric.traces.files import rank_files
 from moefabric.traces.formats import read_trace, trace_reader
 from moefabric.traces.pytorch_execution import PytorchExecutionReader
@@ -203,10 +203,13 @@ def test_calls_without_shapes_are_computation(tmp_path: Path) -> None:
 
 def test_a_group_is_told_by_the_size_that_arguments_show() -> None:
     groups = {"0": (0, 1, 2, 3), "1": (0, 1)}
-    assert likely_group(groups, group_size([1, 3], None, None)) == ("1", False)
-    assert likely_group(groups, group_size([], 4000, 1000)) == ("0", False)
-    assert likely_group(groups, group_size([], 4000, None)) == ("0", True)
-    assert likely_group({}, None) == ("0", False)
+    notes: list[str] = []
+    assert called_group(groups, [1, 3], [None, None], notes) == ("1", 2)
+    assert called_group(groups, [], [4000, 1000], notes) == ("0", 4)
+    assert called_group({}, [], [], notes) == ("0", None)
+    assert notes == []
+    assert called_group(groups, [], [4000, None], notes) == ("0", None)
+    assert notes == [GUESSED]
 
 
 def test_rows_of_splits_are_turned_into_bytes(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from scipy.optimize import minimize
 from moefabric.workload.gating.copilot import (
     Array,
     Copilot,
-    FitWindow,
     expand_load,
     expert_loads,
     fit_transition,
@@ -148,7 +147,7 @@ def test_copilot_predicts_nothing_before_an_iteration_is_over() -> None:
 
 
 def test_copilot_learns_transitions() -> None:
-    copilot, draw = Copilot(layers=2, window=FitWindow(16, 1e9)), np.random.default_rng(1)
+    copilot, draw = Copilot(layers=2, window=16, half_life=1e9), np.random.default_rng(1)
     for load in loads(draw, 16, 3):
         copilot.learn(np.array([load, load[::-1]]))
     assert copilot.next_load(0, np.array([0.7, 0.2, 0.1])) == pytest.approx(
@@ -159,7 +158,7 @@ def test_copilot_learns_transitions() -> None:
 def test_copilot_forgets_iterations_outside_the_window() -> None:
     """Sixteen iterations in which the busiest expert stays, then eight in which it moves."""
     draw = np.random.default_rng(2)
-    copilot = Copilot(layers=2, window=FitWindow(8, 1e9))
+    copilot = Copilot(layers=2, window=8, half_life=1e9)
     for load in loads(draw, 16, 3):
         copilot.learn(np.array([load, load]))
     assert copilot.next_load(0, np.array([0.7, 0.2, 0.1])) == pytest.approx(
@@ -173,7 +172,7 @@ def test_copilot_forgets_iterations_outside_the_window() -> None:
 
 
 def test_copilot_fits_each_pair_of_layers() -> None:
-    copilot, draw = Copilot(layers=3, window=FitWindow(16, 1e9)), np.random.default_rng(3)
+    copilot, draw = Copilot(layers=3, window=16, half_life=1e9), np.random.default_rng(3)
     for load in loads(draw, 16, 3):
         copilot.learn(np.array([load, load, load[::-1]]))
     load = np.array([0.7, 0.2, 0.1])

@@ -69,8 +69,9 @@ def test_phases_add_up_to_the_demand(name: str, demand: Matrix) -> None:
 
 def test_ranks_share_the_bytes_of_a_pair_in_each_phase_as_in_all() -> None:
     tokens, placement = mixnet_tokens(), Placement(("s0", "s1", "s2", "s3"), 8, 8)
-    by_rank = placement.by_rank(tokens, placement.by_destination(tokens))
-    demand = DemandMatrix(placement.servers, placement.by_server(tokens), by_rank)
+    sent = placement.by_destination(tokens)
+    by_rank = placement.by_rank(tokens, sent)
+    demand = DemandMatrix(placement.servers, placement.by_source(sent), by_rank)
     phases = phase_demands(demand, Aurora())
     assert len(phases) > 1
     for phase in phases:

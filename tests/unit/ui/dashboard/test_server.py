@@ -86,7 +86,7 @@ def test_data_needs_the_token(dashboard: Served, path: str) -> None:
 
 
 def test_metrics_are_those_of_the_exporter(dashboard: Served) -> None:
-    dashboard.dashboard.metrics = lambda: b"moefabric_fabric_up 1\n"
+    dashboard.dashboard.metrics = limited_http.SharedReading(lambda: b"moefabric_fabric_up 1\n")
     reply, text = ask(dashboard, "/metrics")
     assert (reply.status, text) == (200, "moefabric_fabric_up 1\n")
 

@@ -73,6 +73,11 @@ def outcome(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-rs", *options)
 
 
+@pytest.fixture
+def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
 def test_tests_with_fabrics_are_skipped_without_the_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
     result = outcome(pytester)
@@ -114,20 +119,18 @@ def test_without_root_tests_are_skipped_or_fail(
         assert counts.get("errors", 0) + counts.get("failed", 0) == 3
 
 
+@pytest.mark.usefixtures("_as_root")
 def test_test_without_a_described_fabric_says_where_to_describe_it(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester,
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     pytester.makepyfile(SUITE)
     result = outcome(pytester, "--moefabric", "-k", "shared")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["which fabric? Give @pytest.mark.fabric(FILE)*"])
 
 
-def test_marker_without_effect_is_refused(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+@pytest.mark.usefixtures("_as_root")
+def test_marker_without_effect_is_refused(pytester: pytest.Pytester) -> None:
     marked = "@pytest.mark.fabric('a')\ndef test_shared"
     pytester.makepyfile(SUITE.replace("def test_shared", marked))
     result = outcome(pytester, "--moefabric", "-k", "shared")
@@ -135,10 +138,8 @@ def test_marker_without_effect_is_refused(
     result.stdout.fnmatch_lines(["shared_fabric has no marker `fabric`: use the fixture fabric"])
 
 
-def test_fault_of_a_fabric_file_is_named(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+@pytest.mark.usefixtures("_as_root")
+def test_fault_of_a_fabric_file_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
     Path("lab.yaml").write_text("fabric: lab\nnic_rate: fast\n")
     result = outcome(pytester, "--moefabric", "-k", "marked")
@@ -146,10 +147,8 @@ def test_fault_of_a_fabric_file_is_named(
     result.stdout.fnmatch_lines(["*nic_rate*fast*"])
 
 
-def test_missing_fabric_file_is_one_error_in_one_line(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+@pytest.mark.usefixtures("_as_root")
+def test_missing_fabric_file_is_one_error_in_one_line(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
     result = outcome(pytester, "--moefabric", "-k", "marked")
     result.assert_outcomes(errors=1)
@@ -159,10 +158,10 @@ def test_missing_fabric_file_is_one_error_in_one_line(
 
 
 @pytest.mark.parametrize("verdict", ["degraded", "invalid"])
+@pytest.mark.usefixtures("_as_root")
 def test_run_with_an_invalid_verdict_fails_the_test(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, verdict: str
+    pytester: pytest.Pytester, verdict: str
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     run = json.loads((EXAMPLES / "ci/before.json").read_text())
     run["verdict"] = run["results"][0]["fidelity"]["verdict"] = verdict
     run["results"][0]["fidelity"]["reasons"] = ["2 bytes are corrupt"]
@@ -184,13 +183,12 @@ def test_options_are_described(pytester: pytest.Pytester) -> None:
 
 
 @pytest.fixture
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch, _as_root: None) -> None:
     """Let the plugin hand out a fabric that isn't up."""
 
     def up(described: EmulatedFabric) -> None:
         monkeypatch.setattr(FabricUnderTest, "seen", described.spec, raising=False)
 
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(EmulatedFabric, "up", up)
     monkeypatch.setattr(FabricUnderTest, "__enter__", lambda lab: lab)
     monkeypatch.setattr(FabricUnderTest, "__exit__", lambda *_: None)
