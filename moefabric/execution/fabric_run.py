@@ -30,7 +30,7 @@ from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.programs.rank_processes import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
-from moefabric.execution.reconfiguration import RegionController
+from moefabric.execution.region_controllers import RegionController
 from moefabric.planner.known_demand import known_demand
 from moefabric.planner.policy import Policy
 from moefabric.prediction.experiment import ExperimentScale

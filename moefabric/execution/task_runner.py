@@ -11,7 +11,8 @@ from moefabric.execution.clock import RunTimers
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, Reply
+from moefabric.execution.reconfiguration import Reconfigurator, Reply
+from moefabric.execution.region_controllers import ControllerSplits
 from moefabric.execution.transfers import TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload

@@ -40,8 +40,8 @@ def shared_remedies(fabrics: Sequence[FabricSummary]) -> Mapping[str, list[str]]
     fabric: transfers last at least as long, at rates that are at most as high, and no fewer bytes
     are sent.
     """
-    found = (one for fabric in fabrics for one in fabric.result.fidelity.findings)
-    settings = {one.remedy: one.settings for one in found}
+    findings = (one for fabric in fabrics for one in fabric.result.fidelity.findings)
+    settings = {one.remedy: one.settings for one in findings}
     shared: dict[str, list[str]] = {}
     for fabric in fabrics:
         listed = fabric.remedies

@@ -49,8 +49,8 @@ def test_orders_become_streams_in_the_units_of_the_model(scale: Scale) -> None:
     paced, free = ordered_streams(wired, CircuitSet(), ordered, 0.5)
     assert paced.bytes == pytest.approx(1e9)
     assert paced.links == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
-    assert (paced.max_rate_bps, paced.weight) == pytest.approx((50e9, 1.0))
-    assert (free.max_rate_bps, free.weight, free.after_s) == (inf, 1.0, 0.5)
+    assert paced.max_rate_bps == pytest.approx(50e9)
+    assert (free.max_rate_bps, free.after_s) == (inf, 0.5)
 
 
 class SlowAgents(MemoryAgents):
