@@ -20,7 +20,8 @@ from moefabric.emulator.fabric.lifecycle import queues
 from moefabric.emulator.ocs.physics import Activation, Settling
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.execution.programs.program_fabric import ProgramFabric, emulated_programs
-from moefabric.execution.programs.rank_processes import RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_jobs import RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
 from moefabric.results.records.spine_traffic import uplink_payload
 from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares

@@ -27,7 +27,7 @@ from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.execution.failure_monitor import FailureMonitor, failure_watch, scheduled_failures
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
-from moefabric.execution.programs.rank_processes import RankPlace
+from moefabric.execution.programs.rank_jobs import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
 from moefabric.execution.region_controllers import RegionController
