@@ -43,15 +43,14 @@ from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
+from moefabric.results.records.queue_readings import queue_drops, spine_traffic, uplink_payload
 from moefabric.results.records.records import IterationRun, RunFailures
-from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
 from moefabric.results.verdict import fabric_result, reasons
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.run_status import RunStatus
-from moefabric.testbed import link_readings
 from moefabric.testbed.placed_fabric import Placer, other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
 from moefabric.workload.gating.job_gating import RecordedGating
@@ -291,7 +290,7 @@ class RunContext:
         lost = [name for failure in losses for name in failure.what]
         yield from reasons.LOST_LIGHT.judge(len(lost), place=", ".join(lost[: reasons.MOST_NAMES]))
         if replay.links is not None:
-            yield from link_readings.lateness_findings(self.fabric, replay.links)
+            yield from fabric_result.lateness_findings(self.fabric, replay.links)
         changes = chain.from_iterable(outcome.reconfigurations for outcome in outcomes)
         control_s = [change.control_s or 0.0 for change in changes]
         yield from fabric_result.control_time_findings(control_s, self.spec.control_s)
@@ -454,7 +453,7 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     sent = [*result.collectives, *result.transfers]
     update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, payload), "links": replay.links}
     if replay.queues and drops_packets(fabric):
-        update["queues"] = link_readings.queue_drops(queue_room(fabric), *replay.queues)
+        update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)
