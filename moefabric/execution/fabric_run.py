@@ -181,14 +181,11 @@ class RunContext:
         if not self.fabric.patch_panel:
             controllers.clear_circuits()
             if policy_named(policy).reconfigures:
-                return controllers.under_policy(policy), self._first_circuits(controllers)
+                lit, start = CircuitSet(), self.choice.start
+                if start is not None:
+                    lit = controllers.light_for(start, self.work.total_demand(), self.fabric)
+                return controllers.under_policy(policy), lit
         return {}, controllers.light_for(policy, self.work.total_demand(), self.fabric)
-
-    def _first_circuits(self, controllers: Controllers) -> CircuitSet:
-        """Light the circuits with which a job begins that moves them."""
-        if self.choice.start is None:
-            return CircuitSet()
-        return controllers.light_for(self.choice.start, self.work.total_demand(), self.fabric)
 
     @property
     def paced(self) -> bool:
