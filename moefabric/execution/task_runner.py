@@ -217,9 +217,10 @@ class TaskRunner:
             state.set_step(number, max(reply.expected_s for reply in replies.values()))
             self._end(state, number, max(reply.end_ns for reply in replies.values()))
 
+        horizon = state.horizon(number)
         for region in regions:
             self.reconfigurator.request(
-                region, work.demand, partial(take, region), ready_ns, state.horizon(number)
+                region, work.demand, partial(take, region), ready_ns, horizon
             )
 
     def _reconfigure_meanwhile(self, transfer: TaskTransfer) -> None:
@@ -252,14 +253,10 @@ class TaskRunner:
                 return
             state.set_step(number, streams=transfer.streams)
 
+        start_ns, horizon = transfer.start_ns, state.horizon(number)
         for region in offload.reconfigured_regions:
-            self.reconfigurator.request(
-                region,
-                meanwhile.demand,
-                partial(take, region),
-                transfer.start_ns,
-                state.horizon(number),
-            )
+            on_reply = partial(take, region)
+            self.reconfigurator.request(region, meanwhile.demand, on_reply, start_ns, horizon)
 
     def _record_change(
         self, state: IterationState, number: int, work: Reconfigure, region: str, reply: Reply

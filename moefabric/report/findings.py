@@ -40,11 +40,11 @@ def shared_remedies(fabrics: Sequence[FabricSummary]) -> Mapping[str, list[str]]
     fabric: transfers last at least as long, at rates that are at most as high, and no fewer bytes
     are sent.
     """
-    findings = (one for fabric in fabrics for one in fabric.result.fidelity.findings)
-    settings = {one.remedy: one.settings for one in findings}
+    verdicts = {fabric.name: fabric.result.fidelity for fabric in fabrics}
+    settings = {one.remedy: one.settings for own in verdicts.values() for one in own.findings}
     shared: dict[str, list[str]] = {}
-    for fabric in fabrics:
-        listed = fabric.remedies
+    for name, fidelity in verdicts.items():
+        listed = fidelity.remedies
         for remedy in listed:
             if remedy == ALONE and any(one.startswith(f"{ALONE},") for one in listed):
                 continue
@@ -52,7 +52,7 @@ def shared_remedies(fabrics: Sequence[FabricSummary]) -> Mapping[str, list[str]]
             if own:
                 common = _common([one for one in settings.values() if one.keys() == own.keys()])
                 text = remedy.replace(settings_text(own), common)
-            shared.setdefault(printable(text), []).append(fabric.name)
+            shared.setdefault(printable(text), []).append(name)
     return shared
 
 
