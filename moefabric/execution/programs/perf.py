@@ -238,7 +238,8 @@ def size_findings(size: int, result: ProgramResult) -> Iterator[RunFinding]:
     kind, summary = f"{size}-byte", summarise(errors)
     for finding in error_findings(kind, errors, summary, paced=result.paced):
         is_start = median(result.seconds) > _MOST_RATIO * result.predicted_s
-        yield finding.model_copy(update={"remedy": _LARGER}) if is_start else finding
+        larger = {"remedy": _LARGER, "change": ""}
+        yield finding.model_copy(update=larger) if is_start else finding
 
 
 class Perf:
