@@ -84,7 +84,6 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
     from scapy.layers.l2 import Ether
 
     names = server_names(wiring) if wiring else {}
-    management = wiring.management.network if wiring else None
     summary, first_ns, sightings = CaptureSummary(), None, _Sightings()
     try:
         with path.open("rb") as file:
@@ -107,10 +106,7 @@ def summarize(path: Path, wiring: FabricWiring | None = None) -> CaptureSummary:
                     summary.circuits[comment] += 1
                 frame = Ether(packet.data)
                 if IP in frame:
-                    _count_packet(summary, frame[IP], packet.length, names)
-                    ends = map(IPv4Address, (frame[IP].src, frame[IP].dst))
-                    if management is None or all(end in management for end in ends):
-                        summary.commands.update(_control_messages(frame[IP]))
+                    _count_packet(summary, frame[IP], packet.length, wiring, names)
     except OSError as error:
         raise FabricError(f"{path}: {error.strerror}") from error
     except pcapng.PcapngError as error:
@@ -151,7 +147,11 @@ def server_names(wiring: FabricWiring) -> dict[str, str]:
 
 
 def _count_packet(
-    summary: CaptureSummary, header: Any, length: int, names: Mapping[str, str]
+    summary: CaptureSummary,
+    header: Any,
+    length: int,
+    wiring: FabricWiring | None,
+    names: Mapping[str, str],
 ) -> None:
     from scapy.layers.inet import TCP, UDP
 
@@ -160,14 +160,9 @@ def _count_packet(
     transport = next((header[layer] for layer in (TCP, UDP) if layer in header), None)
     ports = (int(transport.sport), int(transport.dport)) if transport is not None else (0, 0)
     summary.flows[sender, receiver, *ports] += length
-
-
-def _control_messages(header: Any) -> Iterator[str]:
-    from scapy.layers.inet import TCP
-
-    if TCP in header:
-        segment = header[TCP]
-        yield from control_messages(segment.sport, segment.dport, bytes(segment.payload))
+    ends = map(IPv4Address, (header.src, header.dst))
+    if TCP in header and (not wiring or all(end in wiring.management.network for end in ends)):
+        summary.commands.update(control_messages(*ports, bytes(header[TCP].payload)))
 
 
 def control_messages(source: int, target: int, payload: bytes) -> Iterator[str]:

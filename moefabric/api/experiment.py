@@ -182,13 +182,8 @@ class Experiment:
         if unknown := set(external).difference(EXTERNAL_PROCESSES):
             known = ", ".join(EXTERNAL_PROCESSES)
             raise SpecError([("external", f"{', '.join(sorted(unknown))} is not one of {known}")])
-        words = command_options(self.hosts_file, external, cluster, spread, flows=flows)
-        place = None
-        if cluster is not None:
-            place = placer(cluster, spread, open_cluster=open_cluster)
-        roles = frozenset(external)
-        options = {"flows": flows, "place": place, "external": roles, "resume": resume}
-        return self._run(reporter, journal, words, **options)
+        options = {"flows": flows, "resume": resume, "open_cluster": open_cluster}
+        return self._run(reporter, journal, external, cluster, spread, **options)
 
     def train(
         self,
@@ -216,30 +211,39 @@ class Experiment:
         Raises:
             MoefabricError: If the program can't train here, or one of its ranks fails for good.
         """
-        place = None
-        if cluster is not None:
-            place = placer(cluster, spread, open_cluster=open_cluster)
-        words = command_options(self.hosts_file, (), cluster, spread, flows=flows)
-        options = {"flows": flows, "place": place, "trains": True, "resume": resume}
-        return self._run(reporter, journal, words, **options)
+        options = {"flows": flows, "resume": resume, "open_cluster": open_cluster}
+        return self._run(reporter, journal, (), cluster, spread, trains=True, **options)
 
     def _run(
         self,
         reporter: ProgressReporter | None,
         journal: str | Path | None,
-        words: Sequence[str],
+        external: Collection[str],
+        cluster: str | None,
+        spread: str,
+        *,
+        open_cluster: bool,
         **options: Any,
     ) -> "Result":
-        """Run or train; `words` are the options of the command that does the same."""
+        """Run or train, with the arguments of both; `options` are those of the runner."""
         from moefabric.api.result import Result
         from moefabric.execution import run as runner
 
         shown, file = reporter or PlainProgressReporter(), Path(journal) if journal else None
-        command = "train" if options.get("trains") else self.command
+        place = placer(cluster, spread, open_cluster=open_cluster) if cluster is not None else None
+        words = command_options(self.hosts_file, external, cluster, spread, flows=options["flows"])
+        command = "train" if "trains" in options else self.command
         source = self.file and provenance(self.spec, self.file, self.settings, command, words)
         with graceful_shutdown():
             result = runner.run(
-                self.spec, self.folder, shown, journal=file, file=self.file, **options
+                self.spec,
+                self.folder,
+                shown,
+                frozenset(external),
+                journal=file,
+                place=place,
+                file=self.file,
+                **options,
             )
         manifest = result.manifest.model_copy(update={"provenance": source} if source else {})
         return Result.of(result.model_copy(update={"manifest": manifest}))

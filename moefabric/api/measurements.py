@@ -13,7 +13,7 @@ from moefabric.emulator.fabric.run_directories import hold
 from moefabric.emulator.linux.processes import ProcessRole
 from moefabric.execution import machine_calibration
 from moefabric.execution.programs.perf import Perf, PerfOptions, PerfResult, PerfRow, sizes_between
-from moefabric.execution.programs.program_fabric import JudgedResult
+from moefabric.execution.programs.program_results import JudgedResult
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult
 from moefabric.runtime.cpu_monitor import usable_cores
 from moefabric.runtime.measured_speed import store_speed

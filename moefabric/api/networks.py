@@ -15,16 +15,15 @@ from moefabric.planner.delayed_split import best_split
 from moefabric.planner.even_circuits import even_order
 from moefabric.planner.nic_assignment import assign_nics
 from moefabric.planner.relay_linear_program import RelayLinearProgram
-from moefabric.planner.sending.flow_pacing import SplitPolicy, planned_flows
+from moefabric.planner.sending.flow_pacing import planned_flows
 from moefabric.runtime.measured_speed import machine_speed
 from moefabric.simulator.fair_sharing import max_min_rates
-from moefabric.simulator.fluid import goodput_share, link_rate_bps
-from moefabric.simulator.latency import route_latency_s
+from moefabric.simulator.fluid import goodput_share, link_rate_bps, route_latency_s
 from moefabric.simulator.server_times import gather_and_scatter
 
 __all__ = [
     "PACED", "PRICES", "Link", "NetworkInventory", "NicKind", "RelayLinearProgram", "Route",
-    "ServerPaths", "SplitPolicy", "assign_nics", "best_split", "circuit_counts", "circuit_matrix",
+    "ServerPaths", "assign_nics", "best_split", "circuit_counts", "circuit_matrix",
     "even_order", "fabric_frame_segments", "frame_bits", "gather_and_scatter",
     "goodput_share", "is_forwarding", "joint", "link_rate_bps", "machine_speed", "max_min_rates",
     "mixnet", "network_cost", "paper_network_usd", "planned_flows", "relay_lanes", "relay_root",

@@ -10,12 +10,10 @@ from moefabric.api.fabric_view import FabricView
 from moefabric.core.errors import CommandFailedError, FabricError
 from moefabric.emulator.fabric import node_commands
 from moefabric.execution.programs.mpi import hostfile, mpi_launch
+from moefabric.execution.programs.rank_jobs import RankJob, RankPlace, chosen_servers
 from moefabric.execution.programs.rank_processes import (
     LineCallback,
-    RankJob,
-    RankPlace,
     RankProcesses,
-    chosen_servers,
     print_line,
     print_tagged_line,
 )

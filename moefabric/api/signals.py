@@ -4,14 +4,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -31,7 +26,7 @@ def graceful_shutdown() -> Iterator[None]:
         if (handler := signal.getsignal(number)) is signal.SIG_DFL
     }
     for number in handlers:
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:

@@ -20,9 +20,10 @@ from moefabric.emulator.fabric.lifecycle import queues
 from moefabric.emulator.ocs.physics import Activation, Settling
 from moefabric.execution.executor import Executor, Instruments
 from moefabric.execution.programs.program_fabric import ProgramFabric, emulated_programs
-from moefabric.execution.programs.rank_processes import RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_jobs import RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.execution.programs.replay import ReplayOptions, ReplayResult, TraceReplay
-from moefabric.results.records.spine_traffic import uplink_payload
+from moefabric.results.records.queue_readings import uplink_payload
 from moefabric.runtime.cpu_monitor import CpuSampler, idle_shares
 from moefabric.testbed.testbed import Controllers, port_counters, running_testbed
 

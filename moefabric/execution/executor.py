@@ -29,8 +29,13 @@ from moefabric.execution.clock import MonotonicClock, RunTimers, SkippingClock
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import Observers, RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, RegionController
+from moefabric.execution.reconfiguration import Reconfigurator
 from moefabric.execution.recovery import Recovery, lost_components
+from moefabric.execution.region_controllers import (
+    ControllerSplits,
+    RegionController,
+    RetriedController,
+)
 from moefabric.execution.run_prediction import add_predictions
 from moefabric.execution.task_runner import TaskRunner
 from moefabric.execution.transfers import ControlSettings, Instruments, RunSettings, Transfers
@@ -109,29 +114,17 @@ class Executor:
             calls: Calls of the ranks whose bytes collectives carry; None if agents send bytes of
                 their own.
         """
-        settings, instruments = settings or RunSettings(), instruments or Instruments()
-        self.fabric, self.agents = fabric, agents
-        self.clock = SkippingClock(instruments.clock or MonotonicClock())
-        self.policy = ControllerSplits(policy)
-        self._observer = observer or Observers()
-        self.transfers = Transfers(fabric, agents, self.clock, settings, instruments)
+        instruments = instruments or Instruments()
+        self.fabric, self.agents, self._calls = fabric, agents, calls
+        self._settings, self._observer = settings or RunSettings(), observer or Observers()
+        self.clock, self._timers = SkippingClock(instruments.clock or MonotonicClock()), RunTimers()
+        self.policy, self._choices = ControllerSplits(policy), CircuitChoices(fabric, policy)
+        self.transfers = Transfers(fabric, agents, self.clock, self._settings, instruments)
         self.recovery = Recovery(fabric, agents, self._observer)
         self._background = instruments.background or ThreadPoolExecutor(
             max(1, len(controllers)), thread_name_prefix="reconfigure"
         )
-        self._timers = RunTimers()
-        self.reconfigurator = Reconfigurator(
-            fabric,
-            controllers,
-            circuits,
-            self.clock,
-            self._background,
-            wake=agents.wake,
-            schedule=self._timers.add,
-            settings=settings.control,
-            observer=self._observer,
-            splits=self.policy,
-        )
+        self.reconfigurator = self._reconfigurator(controllers, circuits)
         self._tasks = TaskRunner(
             self.policy,
             self.transfers,
@@ -140,8 +133,6 @@ class Executor:
             self._observer,
             calls or Calls(),
         )
-        self._choices = CircuitChoices(fabric, policy)
-        self._calls, self._settings = calls, settings
         self._reported_circuits = instruments.reported_circuits
         self._kept: list[IterationRun] = []
         self._jobs: list[_JobRun] = []
@@ -153,6 +144,26 @@ class Executor:
         """Jobs that start their iteration again once their controllers have replied."""
         self.iteration_windows: list[IterationWindow] = []
         """The iterations of the first job, on the wall clock."""
+
+    def _reconfigurator(
+        self, controllers: Mapping[str, RegionController], circuits: CircuitSet
+    ) -> Reconfigurator:
+        control = self._settings.control
+        retried = {
+            region: RetriedController(controller, self.clock, control.timeout_s, self.policy)
+            for region, controller in controllers.items()
+        }
+        return Reconfigurator(
+            self.fabric,
+            retried,
+            circuits,
+            self.clock,
+            self._background,
+            wake=self.agents.wake,
+            schedule=self._timers.add,
+            settings=control,
+            observer=self._observer,
+        )
 
     @property
     def circuits(self) -> CircuitSet:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.execution.failure_monitor import FailureMonitor, failure_watch, scheduled_failures
 from moefabric.execution.hybrid_result import with_hybrid
 from moefabric.execution.observer import Observers, RunObserver
-from moefabric.execution.programs.rank_processes import RankPlace
+from moefabric.execution.programs.rank_jobs import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.execution.real_hosts import RealHosts
-from moefabric.execution.reconfiguration import RegionController
+from moefabric.execution.region_controllers import RegionController
 from moefabric.planner.policy import Policy, known_demand
 from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
@@ -41,15 +42,14 @@ from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
 from moefabric.results.parts import LinkLateness
 from moefabric.results.progress import ProgressReporter
+from moefabric.results.records.queue_readings import queue_drops, spine_traffic, uplink_payload
 from moefabric.results.records.records import IterationRun, RunFailures
-from moefabric.results.records.spine_traffic import spine_traffic, uplink_payload
 from moefabric.results.verdict import fabric_result, reasons
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.results.verdict.iteration_outcome import IterationOutcome
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import FabricWiring, RunDirectory
 from moefabric.runtime.run_status import RunStatus
-from moefabric.testbed import link_readings
 from moefabric.testbed.placed_fabric import Placer, other_cpu_ticks
 from moefabric.testbed.testbed import Controllers, port_counters
 from moefabric.workload.gating.job_gating import RecordedGating
@@ -180,14 +180,11 @@ class RunContext:
         if not self.fabric.patch_panel:
             controllers.clear_circuits()
             if policy_named(policy).reconfigures:
-                return controllers.under_policy(policy), self._first_circuits(controllers)
+                lit, start = CircuitSet(), self.choice.start
+                if start is not None:
+                    lit = controllers.light_for(start, self.work.total_demand(), self.fabric)
+                return controllers.under_policy(policy), lit
         return {}, controllers.light_for(policy, self.work.total_demand(), self.fabric)
-
-    def _first_circuits(self, controllers: Controllers) -> CircuitSet:
-        """Light the circuits with which a job begins that moves them."""
-        if self.choice.start is None:
-            return CircuitSet()
-        return controllers.light_for(self.choice.start, self.work.total_demand(), self.fabric)
 
     @property
     def paced(self) -> bool:
@@ -245,59 +242,29 @@ class RunContext:
 
     def result(self, replay: "Replay") -> result_model.FabricResult:
         """Return the fabric's result, from the outcomes in the journal."""
-        fabric, choice, work = self.fabric, self.choice, self.work
+        fabric, choice = self.fabric, self.choice
         outcomes = list(JournalReader(self.setup.journal.path).outcomes(choice.name))
-        collectives = [one for outcome in outcomes for one in outcome.collectives]
-        changes = [one for outcome in outcomes for one in outcome.reconfigurations]
-        dilated_ns = NS_PER_S * fabric.scale.dilation
-        lost_light = [
-            name
-            for failure in replay.failures.failures
-            if failure.kind is FailureKind.LIGHT
-            for name in failure.what
-        ]
-        remarks, faults = list[str](), list(policy_faults(self.policy))
-        if self.controllers is not None and self.wiring is not None:
-            remarks = [*self.wiring.remarks, *self.setup.scale.remarks[choice.name]]
-            faults += self.controllers.faults.get(choice.policy, ())
         result = fabric_result.summed_outcomes(
             fabric_result.wiring_summary(fabric),
             choice.name,
             choice.policy,
             outcomes,
-            (
-                *reasons.CIRCUMSTANCE.judge_each(remarks),
-                *reasons.LOST_LIGHT.judge(
-                    len(lost_light), place=", ".join(lost_light[: reasons.MOST_NAMES])
-                ),
-                *(link_readings.lateness_findings(fabric, replay.links) if replay.links else ()),
-                *fabric_result.control_time_findings(
-                    [one.control_s or 0.0 for one in changes], self.spec.control_s
-                ),
-                *fabric_result.uncounted_findings(collectives),
-                *self.hosts.findings(
-                    [one.measured_s * dilated_ns for one in collectives], len(outcomes)
-                ),
-            ),
+            list(self._findings(replay, outcomes)),
             paced=self.paced,
             cpu_idle=replay.idle,
         )
+        faults = list(policy_faults(self.policy))
+        if self.controllers is not None:
+            faults += self.controllers.faults.get(choice.policy, ())
         result = fabric_result.with_findings(result, reasons.CIRCUMSTANCE.judge_each(faults))
         result = fabric_result.with_cost_and_failures(
             result, fabric, replay.failures, replay.failed
         )
-        # The circuits at the end are those of layer 0, where the backward pass ends. One region
-        # stands for all.
-        region = next(region for region in fabric.regions if not region.modelled)
-        place = f" in {region.name}" if len(fabric.regions) > 1 else ""
-        words = "bytes from row's server to column's"
-        demand = work.layers(work.iterations - 1)[0].demand.submatrix(region.servers)
         dispatches = [one for outcome in outcomes for one in outcome.first_dispatches]
         update = result.choices(choice) | {
             "knows": known_demand(self.policy, choice.dispatch_light),
             "first_all_to_all": measured_first_all_to_alls(choice.dispatch_light, dispatches),
-            "demand": demand.array.tolist(),
-            "demand_label": f"dispatch of layer 0{place}, {words} ({work.gating.label})",
+            **self._demand(),
             "circuits": [(str(c.a), str(c.b)) for c in replay.circuits],
         }
         if self.setup.header.flows:
@@ -307,6 +274,39 @@ class RunContext:
         if self.training is not None:
             update["training"] = self.training.result(result)
         return result.model_copy(update=update)
+
+    def _findings(
+        self, replay: "Replay", outcomes: Sequence[IterationOutcome]
+    ) -> Iterator[reasons.RunFinding]:
+        """Yield the findings on the machine and the testbed during a replay."""
+        if self.wiring is not None:
+            remarks = [*self.wiring.remarks, *self.setup.scale.remarks[self.choice.name]]
+            yield from reasons.CIRCUMSTANCE.judge_each(remarks)
+        losses = (f for f in replay.failures.failures if f.kind is FailureKind.LIGHT)
+        lost = [name for failure in losses for name in failure.what]
+        yield from reasons.LOST_LIGHT.judge(len(lost), place=", ".join(lost[: reasons.MOST_NAMES]))
+        if replay.links is not None:
+            yield from fabric_result.lateness_findings(self.fabric, replay.links)
+        changes = chain.from_iterable(outcome.reconfigurations for outcome in outcomes)
+        control_s = [change.control_s or 0.0 for change in changes]
+        yield from fabric_result.control_time_findings(control_s, self.spec.control_s)
+        collectives = [one for outcome in outcomes for one in outcome.collectives]
+        yield from fabric_result.uncounted_findings(collectives)
+        dilated_ns = NS_PER_S * self.fabric.scale.dilation
+        times_ns = [one.measured_s * dilated_ns for one in collectives]
+        yield from self.hosts.findings(times_ns, len(outcomes))
+
+    def _demand(self) -> dict[str, Any]:
+        """Return the last demand of layer 0 in one region, which stands for all, and its label.
+
+        The circuits at the end are those of that layer, where the backward pass ends.
+        """
+        region = next(region for region in self.fabric.regions if not region.modelled)
+        place = f" in {region.name}" if len(self.fabric.regions) > 1 else ""
+        words = f"dispatch of layer 0{place}, bytes from row's server to column's"
+        demand = self.work.layers(self.work.iterations - 1)[0].demand.submatrix(region.servers)
+        label = f"{words} ({self.work.gating.label})"
+        return {"demand": demand.array.tolist(), "demand_label": label}
 
 
 def training_context(context: RunContext) -> RunContext:
@@ -449,7 +449,7 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     sent = [*result.collectives, *result.transfers]
     update: dict[str, Any] = {"spines": spine_traffic(fabric, sent, payload), "links": replay.links}
     if replay.queues and drops_packets(fabric):
-        update["queues"] = link_readings.queue_drops(queue_room(fabric), *replay.queues)
+        update["queues"] = queue_drops(queue_room(fabric), *replay.queues)
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)

@@ -15,7 +15,7 @@ from moefabric.core.topology import Fabric
 from moefabric.core.transport import Transport
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.observer import RunObserver
-from moefabric.execution.programs.rank_processes import RankPlace
+from moefabric.execution.programs.rank_jobs import RankPlace
 from moefabric.results.model import HostRecord
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.reasons import RunFinding

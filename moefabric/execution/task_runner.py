@@ -11,7 +11,8 @@ from moefabric.execution.clock import RunTimers
 from moefabric.execution.iteration_state import IterationState
 from moefabric.execution.observer import RunObserver
 from moefabric.execution.rank_calls import Calls
-from moefabric.execution.reconfiguration import ControllerSplits, Reconfigurator, Reply
+from moefabric.execution.reconfiguration import Reconfigurator, Reply
+from moefabric.execution.region_controllers import ControllerSplits
 from moefabric.execution.transfers import TaskTransfer, Transfers, description
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.partial_offload import PartialOffload, plan_partial_offload
@@ -216,9 +217,10 @@ class TaskRunner:
             state.set_step(number, max(reply.expected_s for reply in replies.values()))
             self._end(state, number, max(reply.end_ns for reply in replies.values()))
 
+        horizon = state.horizon(number)
         for region in regions:
             self.reconfigurator.request(
-                region, work.demand, partial(take, region), ready_ns, state.horizon(number)
+                region, work.demand, partial(take, region), ready_ns, horizon
             )
 
     def _reconfigure_meanwhile(self, transfer: TaskTransfer) -> None:
@@ -251,14 +253,10 @@ class TaskRunner:
                 return
             state.set_step(number, streams=transfer.streams)
 
+        start_ns, horizon = transfer.start_ns, state.horizon(number)
         for region in offload.reconfigured_regions:
-            self.reconfigurator.request(
-                region,
-                meanwhile.demand,
-                partial(take, region),
-                transfer.start_ns,
-                state.horizon(number),
-            )
+            on_reply = partial(take, region)
+            self.reconfigurator.request(region, meanwhile.demand, on_reply, start_ns, horizon)
 
     def _record_change(
         self, state: IterationState, number: int, work: Reconfigure, region: str, reply: Reply

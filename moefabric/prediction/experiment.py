@@ -124,9 +124,8 @@ def _fabric_prediction(spec: ExperimentSpec, choice: FabricChoice, folder: Path)
     work = workload_of(choice, workload_on(some.part, simulated, folder))
     policy = guarded_policy(choice.policy)
     jobs = Jobs.of(some.part, simulated, work, spec.training.dp)
-    predictions = predict_all(
-        jobs, jobs.planner(policy, spec.control_s, choice.first_policy), work.iterations
-    )
+    planner = jobs.planner(policy, spec.control_s, choice.first_policy)
+    predictions = predict_all(jobs, planner, work.iterations)
     gating = None
     if choice.dispatch_light == "predict":
         gating = {number: work.predictions(number) for number in range(work.iterations)}
@@ -247,7 +246,6 @@ def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> P
 
     Iterations differ: a demand that fills all NICs needs many more flows than one that doesn't.
     """
-    policy = guarded_policy(choice.policy)
     if spec.hybrid is not None:
         hybrid = HybridJobs.of(spec, choice, "scale", Scale(), folder)
         fabric, jobs = hybrid.fabric, hybrid.whole
@@ -255,9 +253,9 @@ def _planned_load(spec: ExperimentSpec, choice: FabricChoice, folder: Path) -> P
         fabric = spec.build_fabric(choice, "scale", Scale())
         jobs = Jobs.of(spec, fabric, workload_of(choice, workload_on(spec, fabric, folder)))
     count = min(spec.training.iterations, _FORESEEN_ITERATIONS)
-    predictions = predict_all(
-        jobs, jobs.planner(policy, spec.control_s, choice.first_policy), count
-    )
+    policy = guarded_policy(choice.policy)
+    planner = jobs.planner(policy, spec.control_s, choice.first_policy)
+    predictions = predict_all(jobs, planner, count)
     return PlannedLoad.greatest(
         [PlannedLoad.of(fabric, predictions[number::count]) for number in range(count)]
     )

@@ -34,12 +34,11 @@ _Block = tuple[Parallelism, str, str, Array]
 """Bytes [GPU of the sender, GPU of the receiver] between two servers, or inside one."""
 
 
-def gpu_traffic(jobs: Jobs, number: int = 0) -> dict[Parallelism, Array]:
-    """Return the bytes [from GPU, to GPU] of all jobs by kind of parallelism.
+def gpu_traffic(jobs: Jobs) -> dict[Parallelism, Array]:
+    """Return the bytes [from GPU, to GPU] of the jobs' first iterations, by kind of parallelism.
 
     Args:
         jobs: The jobs. GPUs are in the order of their servers.
-        number: Number of the iteration.
     """
     gpus = jobs.fabric.gpus
     servers = list(chain.from_iterable(region.servers for region in jobs.regions))
@@ -50,7 +49,7 @@ def gpu_traffic(jobs: Jobs, number: int = 0) -> dict[Parallelism, Array]:
     }
     regions = {region.name: region.servers for region in jobs.regions}
     for job in jobs.all:
-        for task in jobs.tasks(job, number, Substitutions()):
+        for task in jobs.tasks(job, 0, Substitutions()):
             working = list(chain.from_iterable(regions[name] for name in task.regions))
             for kind, src, dst, sent in _blocks(jobs, working, task.work):
                 rows, columns = position[src], position[dst]

@@ -1,20 +1,20 @@
 """Reasons and remedies as a run shows them: consequences counted, remedies for all fabrics."""
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from moefabric.core.units import round_up
 from moefabric.report.formatting import printable
 from moefabric.report.summary import FabricSummary
 from moefabric.results.model import VerdictFinding
-from moefabric.results.verdict.reasons import ALONE, TOO_SLOW
-from moefabric.results.verdict.verdict import worst_verdict
-
-_SCALE: Final = re.compile(
-    r"scale: \{bytes: (?P<bytes>[\d.e+]+), dilation: (?P<dilation>[\d.e+]+)\}"
+from moefabric.results.verdict.reasons import (
+    ALONE,
+    BYTES,
+    DILATION,
+    ITERATIONS,
+    TOO_SLOW,
+    settings_text,
 )
-_ITERATIONS: Final = re.compile(r"training\.iterations: (?P<count>\d+)")
+from moefabric.results.verdict.verdict import worst_verdict
 
 
 def shown_findings(fabric: FabricSummary) -> list[VerdictFinding]:
@@ -40,26 +40,35 @@ def shared_remedies(fabrics: Sequence[FabricSummary]) -> Mapping[str, list[str]]
     fabric: transfers last at least as long, at rates that are at most as high, and no fewer bytes
     are sent.
     """
-    remedies = {fabric.name: [*map(printable, fabric.remedies)] for fabric in fabrics}
-    texts = [text for listed in remedies.values() for text in listed]
-    scales = [(float(m["bytes"]), float(m["dilation"])) for m in map(_SCALE.search, texts) if m]
-    counts = [int(match["count"]) for match in map(_ITERATIONS.search, texts) if match]
+    verdicts = {fabric.name: fabric.result.fidelity for fabric in fabrics}
+    settings = {one.remedy: one.settings for own in verdicts.values() for one in own.findings}
     shared: dict[str, list[str]] = {}
-    for name, listed in remedies.items():
-        for text in listed:
-            if text == ALONE and any(one.startswith(f"{ALONE},") for one in listed):
+    for name, fidelity in verdicts.items():
+        listed = fidelity.remedies
+        for remedy in listed:
+            if remedy == ALONE and any(one.startswith(f"{ALONE},") for one in listed):
                 continue
-            common = _ITERATIONS.sub(lambda _: f"training.iterations: {max(counts)}", text)
-            common = _SCALE.sub(lambda _: _common_scale(scales), common)
-            shared.setdefault(common, []).append(name)
+            own, text = settings[remedy], remedy
+            if own:
+                common = _common([one for one in settings.values() if one.keys() == own.keys()])
+                text = remedy.replace(settings_text(own), common)
+            shared.setdefault(printable(text), []).append(name)
     return shared
 
 
-def _common_scale(scales: Sequence[tuple[float, float]]) -> str:
-    """Return the scale that is at least as slow as each of these, with the most bytes of them."""
-    factor = min(factor for factor, _ in scales)
-    dilation = max(dilation for _, dilation in scales)
-    if any(one * slower > factor * dilation for one, slower in scales):
-        dilation = round_up(max(one * slower for one, slower in scales) / factor)
-    serves = ", which serves all fabrics" if len(set(scales)) > 1 else ""
-    return f"scale: {{bytes: {factor:g}, dilation: {dilation:g}}}{serves}"
+def _common(settings: Sequence[Mapping[str, float]]) -> str:
+    """Return the settings that serve each of these: the most iterations, or a common scale.
+
+    The scale is at least as slow as each of them, with the most bytes of them.
+    """
+    first = settings[0]
+    if ITERATIONS in first:
+        return settings_text({ITERATIONS: max(one[ITERATIONS] for one in settings)})
+    if BYTES not in first:
+        return settings_text(first)
+    factor, dilation = min(s[BYTES] for s in settings), max(s[DILATION] for s in settings)
+    slowest = max(one[BYTES] * one[DILATION] for one in settings)
+    if slowest > factor * dilation:
+        dilation = round_up(slowest / factor)
+    serves = ", which serves all fabrics" if any(one != first for one in settings) else ""
+    return settings_text({BYTES: factor, DILATION: dilation}) + serves

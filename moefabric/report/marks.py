@@ -305,12 +305,12 @@ class Interval:
 
 def cell(
     column: float, row: float, share: float, title: str, texts: Sequence[str] = (),
-    class_: str = "cell", gap: float = 0.5,
+    gap: float = 0.5,
 ) -> Box:  # fmt: skip
     """Return a cell of a heat map, darker for a larger share of the largest value."""
     shade, ink = opacity(min(1.0, share)), "on-hot" if share > 0.72 else "on-cool"
     return Box(
-        (column, column + 1), (row, row + 1), class_, title, shade, gap=gap, texts=texts,
+        (column, column + 1), (row, row + 1), "cell", title, shade, gap=gap, texts=texts,
         text_class=ink,
     )  # fmt: skip
 

@@ -63,7 +63,8 @@ def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]
     if len(ranked) == 1:
         yield f"{lead}, and no other valid fabric to compare it with"
     else:
-        yield f"Fastest is {lead}, {_gain(fastest, _rival(ranked))}"
+        rival = next((one for one in ranked[1:] if one.is_baseline), ranked[1])
+        yield f"Fastest is {lead}, {_gain(fastest, rival)}"
         yield from _doubt(fastest, ranked[1])
         ratios = {one.name: one["perf_per_dollar_vs_eps"] or 0.0 for one in ranked}
         yield from _best_buy(ratios, next((one.name for one in ranked if one.is_baseline), ""))
@@ -71,11 +72,6 @@ def _sentences(ranked: Sequence[FabricSummary], fabrics: Sequence[FabricSummary]
         yield f"Degraded, so mind the reasons: {', '.join(degraded)}"
     if left := [one.name for one in fabrics if one.is_invalid]:
         yield f"Invalid, so not compared: {', '.join(left)}"
-
-
-def _rival(ranked: Sequence[FabricSummary]) -> FabricSummary:
-    """Return the fabric with which the fastest is compared: the baseline, or else the next."""
-    return next((one for one in ranked[1:] if one.is_baseline), ranked[1])
 
 
 def _gains(fabric: FabricSummary, other: FabricSummary) -> list[float]:

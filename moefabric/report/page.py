@@ -74,8 +74,8 @@ def page_style() -> Markup:
 
 
 @cache
-def page_template(package: str, name: str = "page.html.j2") -> Template:
-    """Return a template of a package, which knows style, tables, verdicts and formats of pages."""
+def page_template(package: str) -> Template:
+    """Return the page of a package, which knows style, tables, verdicts and formats of pages."""
     environment = Environment(
         loader=PackageLoader(package, ""),
         autoescape=True,
@@ -90,7 +90,7 @@ def page_template(package: str, name: str = "page.html.j2") -> Template:
         pill=verdict_pill,
         fmt=formatting,
     )
-    return environment.get_template(name)
+    return environment.get_template("page.html.j2")
 
 
 def _settings(manifest: Manifest, fabrics: Sequence[FabricSummary]) -> Iterator[tuple[str, str]]:

@@ -35,15 +35,15 @@ def circuit_lines(entries: Sequence[FabricResult] | Sequence[FabricPrediction]) 
     alone. Each further group is compared with the first.
     """
     yield from _groups(entries)
-    moved = [entry for entry in entries if entry.other_circuits]
-    if not moved:
+    differing = [entry for entry in entries if entry.other_circuits]
+    if not differing:
         return
-    first, *rest = moved
-    told = {*first.same_circuits}
+    first, *rest = differing
+    compared = {*first.same_circuits}
     for entry in rest:
-        if entry.fabric in told or entry.fabric not in first.other_circuits:
+        if entry.fabric in compared or entry.fabric not in first.other_circuits:
             continue
-        told.update(entry.same_circuits)
+        compared.update(entry.same_circuits)
         different, count = first.other_circuits[entry.fabric]
         noun = "all-to-alls" if isinstance(entry, FabricPrediction) else "requests for circuits"
         names = ", ".join(map(printable, (entry.fabric, *entry.same_circuits)))

@@ -107,11 +107,6 @@ class FabricSummary:
         return self.result.fidelity.explanations or [nothing]
 
     @property
-    def remedies(self) -> list[str]:
-        """Changes of the run that would improve its verdict."""
-        return self.result.fidelity.remedies
-
-    @property
     def is_baseline(self) -> bool:
         """True if this fabric is the run's baseline."""
         return self.base is not None and self.base.result is self.result

@@ -268,6 +268,8 @@ class VerdictFinding(result_parts.ResultPart):
     """The bound that the value exceeds."""
     remedy: str = ""
     """What to change, with key and number; empty if nothing but the fault's cause helps."""
+    settings: dict[str, float] = Field(default_factory=dict)
+    """Numbers that the remedy names, by their keys in the experiment, such as `scale.dilation`."""
 
 
 class FidelityResult(result_parts.ResultPart):

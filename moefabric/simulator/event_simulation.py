@@ -11,7 +11,7 @@ start, size, route, greatest rate, latency and end; streams share links max-min 
 
 The simulation is a model of a transport that keeps every link full for which bytes wait, and
 divides it fairly at every instant. It has no packets, queues, losses or acknowledgements.
-`moefabric.simulator.latency` has the closed form of the latency of a route.
+`moefabric.simulator.fluid.route_latency_s` is the closed form of the latency of a route.
 """
 
 import heapq

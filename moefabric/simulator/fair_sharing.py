@@ -2,9 +2,8 @@
 
 A stream's rate rises until a link of its route is full and no stream on that link is faster, or
 until it has reached the stream's own greatest rate (progressive filling; Bertsekas and Gallager,
-Data Networks, section 6.5.2). Rates are compared per weight. No stream's rate depends on streams
-that share no link with it, directly or through others, so that a start or an end changes the rates
-of its component alone.
+Data Networks, section 6.5.2). No stream's rate depends on streams that share no link with it,
+directly or through others, so that a start or an end changes the rates of its component alone.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,9 +36,7 @@ class Stream:
         max_rate_bps: Greatest payload rate in bits per second: its pace, or infinite.
         after_s: Seconds from the start of its step to its own start.
         latency_s: Seconds from when the links have carried its last byte until that byte has
-            arrived (`moefabric.simulator.latency`).
-        weight: Its part of a full link relative to that of other streams. 1 for all is the fair
-            share of congestion control, and of a queue that holds few frames of each stream.
+            arrived (`moefabric.simulator.fluid.route_latency_s`).
     """
 
     bytes: float
@@ -47,7 +44,6 @@ class Stream:
     max_rate_bps: float = inf
     after_s: float = 0.0
     latency_s: float = 0.0
-    weight: float = 1.0
 
 
 class SharedLinks:
@@ -82,7 +78,6 @@ class SharedLinks:
         self._component = _components(self._links, len(positions))
         self._remaining: Floats = np.array([stream.bytes for stream in streams], dtype=float)
         self._max_rates: Floats = np.array([s.max_rate_bps / 8 for s in streams], dtype=float)
-        self._weights: Floats = np.array([stream.weight for stream in streams], dtype=float)
         self._rates: Floats = np.zeros(len(streams))
         self._active: Ints = np.empty(0, dtype=np.int64)
         self._changed: Ints = self._active
@@ -139,15 +134,12 @@ class SharedLinks:
         """
         changed, self._changed = self._changed, self._active[:0]
         slowest = np.full(len(self._capacity), inf)
-        np.minimum.at(slowest, self._component[changed], self._levels(changed))
+        np.minimum.at(slowest, self._component[changed], self._rates[changed])
         least = slowest[self._component[self._active]]
-        concerned = self._levels(self._active) >= least * (1 - _ROUNDING)
+        concerned = self._rates[self._active] >= least * (1 - _ROUNDING)
         others = self._active[~concerned]
         used = self._load(others, self._rates[others])
         self._fill(self._active[concerned], np.maximum(self._capacity - used, 0.0))
-
-    def _levels(self, streams: Ints) -> Floats:
-        return self._rates[streams] / self._weights[streams]
 
     def _fill(self, streams: Ints, capacity: Floats) -> None:
         """Share a capacity of each link among streams."""
@@ -157,9 +149,7 @@ class SharedLinks:
         if limited.any():
             unlimited = len(capacity) - 1
             crossed = np.where(overloaded[links[limited]], links[limited], unlimited)
-            rates[limited] = max_min_rates(
-                crossed, rates[limited], capacity, self._weights[streams[limited]]
-            )
+            rates[limited] = max_min_rates(crossed, rates[limited], capacity)
         self._rates[streams] = rates
 
     def _load(self, streams: Ints, rates: Floats) -> Floats:
@@ -182,9 +172,7 @@ def _components(links: Ints, unlimited: int) -> Ints:
         label = lower
 
 
-def max_min_rates(
-    links: Ints, max_rates: Floats, capacity: Floats, weights: Floats | None = None
-) -> Floats:
+def max_min_rates(links: Ints, max_rates: Floats, capacity: Floats) -> Floats:
     """Return max-min fair rates.
 
     Progressive filling, with many levels at a time. The share of a link among the streams whose
@@ -196,18 +184,15 @@ def max_min_rates(
         links: Positions in `capacity` of the links of each stream [stream, hop].
         max_rates: Greatest rate of each stream.
         capacity: Rate of each link; infinite for a position that stands for no link.
-        weights: Weight of each stream; equal by default.
 
     Returns:
-        The rate of each stream. Rates per weight are max-min fair.
+        The rate of each stream.
     """
-    weights = np.ones(len(max_rates)) if weights is None else weights
     rates, left = np.zeros(len(max_rates)), capacity.copy()
     unknown = np.arange(len(max_rates))
     while len(unknown):
-        crossed, weight = links[unknown], weights[unknown]
-        greatest = max_rates[unknown] / weight
-        sharers = _per_link(crossed, weight, len(capacity))
+        crossed, greatest = links[unknown], max_rates[unknown]
+        sharers = np.bincount(crossed.ravel(), minlength=len(capacity))
         share = np.full(len(capacity), inf)
         np.divide(left, sharers, out=share, where=(sharers > 0) & np.isfinite(left))
         shares = share[crossed]
@@ -218,9 +203,8 @@ def max_min_rates(
         )
         determined = (lesser[crossed] == 0) & np.isfinite(shares)
         known = determined.any(axis=1) | (greatest <= least)
-        levels = (level * weight)[known]
-        rates[unknown[known]] = levels
-        left = np.maximum(left - _per_link(crossed[known], levels, len(capacity)), 0.0)
+        rates[unknown[known]] = level[known]
+        left = np.maximum(left - _per_link(crossed[known], level[known], len(capacity)), 0.0)
         unknown = unknown[~known]
     return rates
 

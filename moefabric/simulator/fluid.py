@@ -152,3 +152,23 @@ def bound_s(fabric: Fabric, demand: DemandMatrix) -> float:
         demand.servers, demand.port_bytes.tolist(), strict=True
     )
     return max(8 * busiest / (nics * fabric.rate_bps(server) * share) for server, busiest in ports)
+
+
+def route_latency_s(
+    hops: int, propagation_s: float, frame_bytes: float = 0.0, rate_bps: float = 1.0
+) -> float:
+    """Return the seconds from when the first link has carried a byte until that byte arrives.
+
+    It is added to the seconds that the sharing of links takes, and matters where a flow lasts for a
+    few round trips only. Nothing here is fitted to a measurement.
+
+    The byte propagates along each link. Each node between two links stores its frame before the
+    frame leaves by the next link.
+
+    Args:
+        hops: Number of links.
+        propagation_s: Propagation delay of a link in seconds.
+        frame_bytes: Size of a frame on the wire; 0 for cut-through.
+        rate_bps: Rate of a link in bits per second.
+    """
+    return hops * propagation_s + (hops - 1) * 8 * frame_bytes / rate_bps

@@ -30,6 +30,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.clock import RunTimers
+from moefabric.execution.transfers import Instruments
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import with_horizon
 from moefabric.planner.sending.flow_pacing import SplitPolicy
@@ -111,6 +112,14 @@ class VirtualTimeExecutor(Executor):
         result, future = ImmediateExecutor().submit(fn, *args, **kwargs), Future[Any]()
         self.clock.at(self.own.now_ns(), lambda: _copy_result(result, future))
         return future
+
+
+def instruments_in_memory(
+    clock: VirtualClock, background: Executor | None = None, **others: Any
+) -> Instruments:
+    """Return the clock and the threads of a run in memory, with other instruments."""
+    threads = background or ImmediateExecutor()
+    return Instruments(clock=clock, background=threads, **{"cpu_steal": lambda: (0, 0), **others})
 
 
 def _copy_result(source: Future[Any], target: Future[Any]) -> None:

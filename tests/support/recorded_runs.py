@@ -7,7 +7,7 @@ from typing import Any
 
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder, RunStatusWriter
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.journal import FabricLine, HeaderLine, Journal
@@ -21,10 +21,10 @@ from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    instruments_in_memory,
 )
 
 SERVERS = ("s0", "s1", "s2", "s3")
@@ -116,12 +116,7 @@ class RecordedRun:
             settings=RunSettings(
                 keep_records=self._keep, arming_ns=6_000_000, control=ControlSettings(control_s=0.0)
             ),
-            instruments=Instruments(
-                clock=self.clock,
-                background=ImmediateExecutor(),
-                cpu_steal=lambda: (0, 0),
-                counters=self.agents.counters,
-            ),
+            instruments=instruments_in_memory(self.clock, counters=self.agents.counters),
             observer=None if self._keep else recorder,
         )
         recorder.executor = executor

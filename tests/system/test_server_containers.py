@@ -21,7 +21,8 @@ from moefabric.core.port_counts import SENT, counted_nics
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.fabric.daemon_protocol import process_id
 from moefabric.emulator.linux.marked_processes import marked_pids
-from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_jobs import Rank, RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.runtime.failure_log import read_failure_log
 from moefabric.runtime.run_directory import run_root
 from moefabric.runtime.waiting import Deadline

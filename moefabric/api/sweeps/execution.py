@@ -46,7 +46,11 @@ def execute(task: RunTask, archives: Mapping[str, bytes]) -> RunEnded:
             unpack(archives, folder)
             file = folder / "experiment.yaml"
             file.write_text(json.dumps(task.document, ensure_ascii=False))
-            result = _prediction(file) if task.mode == "predict" else _run(task, file)
+            if task.mode == "predict":
+                prediction = predict_fabrics(load_experiment(file), folder)
+                result = json.dumps(prediction.to_json(), indent=1) + "\n"
+            else:
+                result = _run(task, file)
     except MoefabricError as fault:
         error = str(fault)
     return RunEnded(task.id, result, error, time.monotonic() - started)
@@ -58,11 +62,6 @@ def _check_version(task: RunTask) -> None:
             f"moefabric {installed} is installed here, and the sweep was started by "
             f"{task.version}: install the same version on all machines"
         )
-
-
-def _prediction(file: Path) -> str:
-    prediction = predict_fabrics(load_experiment(file), file.parent)
-    return json.dumps(prediction.to_json(), indent=1) + "\n"
 
 
 def _run(task: RunTask, file: Path) -> str:

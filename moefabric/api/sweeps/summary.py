@@ -170,11 +170,6 @@ class SweepResult:
         runs = f"{len(self.records)} of {self.planned} runs"
         return f"SweepResult({self.spec.sweep!r}: {runs}, {len(self.failed)} failed)"
 
-    @property
-    def summary(self) -> Self:
-        """The runs and their figures: this object."""
-        return self
-
     @cached_property
     def points(self) -> list[PointFabric]:
         """Figures of each fabric at each point."""

@@ -1,5 +1,5 @@
 """Programs on the ranks of a fabric: collectives in steps, traces, and users' own programs.
 
-Start with `programs`. `perf` measures collectives, `replay` replays traces, `training` trains a
-model. Collective schedules are in `moefabric.workload.collectives`.
+Start with `program_fabric`. `perf` measures collectives, `replay` replays traces, `training`
+trains a model. Collective schedules are in `moefabric.workload.collectives`.
 """

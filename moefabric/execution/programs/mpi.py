@@ -19,7 +19,8 @@ from uuid import uuid4
 from moefabric.core.errors import UnsupportedError
 from moefabric.emulator.fabric import node_commands
 from moefabric.emulator.linux.marked_processes import ProcessGuard
-from moefabric.execution.programs.rank_processes import JOB_VARIABLE, RENDEZVOUS_INTERFACE
+from moefabric.execution.programs.rank_jobs import RENDEZVOUS_INTERFACE
+from moefabric.execution.programs.rank_processes import JOB_VARIABLE
 from moefabric.runtime.environment import passed_environment
 from moefabric.runtime.run_directory import FabricWiring
 

@@ -23,12 +23,8 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import (
-    JudgedResult,
-    ProgramFabric,
-    ProgramOptions,
-    ProgramResult,
-)
+from moefabric.execution.programs.program_fabric import ProgramFabric
+from moefabric.execution.programs.program_results import JudgedResult, ProgramOptions, ProgramResult
 from moefabric.prediction.scaling import shortest_wall_s
 from moefabric.results.model import FidelityResult
 from moefabric.results.verdict.measurements import Errors
@@ -242,7 +238,8 @@ def size_findings(size: int, result: ProgramResult) -> Iterator[RunFinding]:
     kind, summary = f"{size}-byte", summarise(errors)
     for finding in error_findings(kind, errors, summary, paced=result.paced):
         is_start = median(result.seconds) > _MOST_RATIO * result.predicted_s
-        yield finding.model_copy(update={"remedy": _LARGER}) if is_start else finding
+        larger = {"remedy": _LARGER, "change": ""}
+        yield finding.model_copy(update=larger) if is_start else finding
 
 
 class Perf:

@@ -4,7 +4,7 @@ A program's sizes are those that agents really send; a scale says what they stan
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,9 +14,11 @@ from math import ceil, inf
 from typing import Final, Self
 
 from moefabric.core.circuits import CircuitSet
+from moefabric.core.demand import DemandMatrix
 from moefabric.core.errors import SpecError
 from moefabric.core.flows import Flow
 from moefabric.core.paths import eps_paths, gpu_nic, nic_paths
+from moefabric.core.port_counts import GRANT_BYTES, framed_bytes
 from moefabric.core.routes import Link, Route, route
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
@@ -243,6 +245,27 @@ class PlacedProgram:
         """Return the links of a connection."""
         src, dst, path = connection
         return route(self.fabric, self.paths.circuits, Flow(src, dst, path, 1.0))
+
+    @property
+    def server_demand(self) -> DemandMatrix:
+        """The bytes that the program moves between servers, in the model."""
+        scale, sizes = self.scale.bytes, self.connections.items()
+        pairs = ((src, dst, size * scale) for (src, dst, _), size in sizes)
+        return DemandMatrix.of_pairs(self.fabric.servers, pairs)
+
+    def bytes_by_network(self, *, framed: bool = False) -> tuple[float, float]:
+        """Return the bytes between servers by light and by the EPS, in the model.
+
+        Args:
+            framed: Whether to count the frames of messages and of their grants, which return.
+        """
+        sizes = Counter[str]()
+        for transfer, parts in self.parts.items():
+            grant = framed and transfer not in self.early
+            for part in parts:
+                size = framed_bytes(part.size) if framed else part.size
+                sizes[part.path[:1]] += size + GRANT_BYTES * grant
+        return sizes["o"] * self.scale.bytes, sizes["e"] * self.scale.bytes
 
     @property
     def memory(self) -> int:

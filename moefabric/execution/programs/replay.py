@@ -17,12 +17,8 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import (
-    JudgedResult,
-    ProgramFabric,
-    ProgramOptions,
-    ProgramResult,
-)
+from moefabric.execution.programs.program_fabric import ProgramFabric
+from moefabric.execution.programs.program_results import JudgedResult, ProgramOptions, ProgramResult
 from moefabric.results.model import FidelityResult
 from moefabric.results.verdict import reasons
 from moefabric.results.verdict.reasons import RunSetting

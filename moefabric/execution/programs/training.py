@@ -17,13 +17,8 @@ from moefabric.core.failure_kinds import FailureKind
 from moefabric.core.failures import Failure
 from moefabric.core.units import NS_PER_S
 from moefabric.execution.executor import Executor
-from moefabric.execution.programs.rank_processes import (
-    GRACE_S,
-    Rank,
-    RankJob,
-    RankPlace,
-    RankProcesses,
-)
+from moefabric.execution.programs.rank_jobs import Rank, RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import GRACE_S, RankProcesses
 from moefabric.execution.rank_calls import RankCalls, TrainingTasks
 from moefabric.execution.recovery import Recovery
 from moefabric.prediction.jobs import Jobs

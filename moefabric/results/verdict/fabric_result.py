@@ -9,7 +9,7 @@ import numpy as np
 
 from moefabric.core.fabric_description import fabric_description
 from moefabric.core.topology import Fabric, uplink_rate_bps
-from moefabric.core.units import Scale
+from moefabric.core.units import Scale, duration_text
 from moefabric.results import parts
 from moefabric.results.comparison import network_cost
 from moefabric.results.model import EpsSummary, FabricResult, FidelityResult, Verdict, WiringSummary
@@ -22,6 +22,10 @@ from moefabric.results.verdict.reasons import RunFinding, RunSetting, with_remed
 from moefabric.results.verdict.verdict import judge, worst_verdict
 
 _UNSCALED: Final = Scale()
+_LEAST_LATE_NS: Final = 500_000
+"""Lateness of links that degrades no run; a relay on an idle machine wakes up within 0.2 ms."""
+_LATE_SHARE: Final = 0.05
+"""Lateness that degrades no run, as a share of the links' delay."""
 
 
 class FabricTotals:
@@ -212,6 +216,20 @@ def uncounted_findings(sent: Sequence[parts.CollectiveResult]) -> Iterator[RunFi
     """Yield the finding on a fabric none of whose collectives and transfers ports have counted."""
     if sent and all(run.bytes_by_light is run.bytes_by_eps is None for run in sent):
         yield from reasons.UNCOUNTED.judge()
+
+
+def lateness_findings(fabric: Fabric, lateness: parts.LinkLateness) -> Iterator[RunFinding]:
+    """Yield the findings on a relay of links that was late."""
+    link = fabric.eps_link
+    delay_ns = fabric.scale.wall_ns(link.behaviour.delay_ns) if link is not None else 0
+    bound_ns = max(_LEAST_LATE_NS, _LATE_SHARE * delay_ns)
+    yield from reasons.LATE_LINKS.judge(
+        lateness.p99_ns - bound_ns,
+        late=duration_text(lateness.p99_ns),
+        bound=duration_text(bound_ns),
+        most=duration_text(lateness.max_ns),
+    )
+    yield from reasons.LATE_RELAY.judge(lateness.overflows)
 
 
 def wiring_summary(fabric: Fabric) -> WiringSummary:

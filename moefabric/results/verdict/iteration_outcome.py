@@ -14,6 +14,7 @@ from moefabric.results import parts
 from moefabric.results.model import CircuitEnds
 from moefabric.results.parts import Json, ResultPart
 from moefabric.results.records.counted_traffic import CountedTraffic, Misrouting
+from moefabric.results.records.queue_readings import spine_bytes
 from moefabric.results.records.records import (
     CollectiveRun,
     IterationRun,
@@ -21,7 +22,6 @@ from moefabric.results.records.records import (
     RunFailures,
     Span,
 )
-from moefabric.results.records.spine_traffic import spine_bytes
 from moefabric.results.verdict.first_all_to_all import FirstDispatch, FirstDispatches
 from moefabric.results.verdict.measurements import FabricMeasurements
 from moefabric.workload.iterations.iteration import Collective

@@ -189,7 +189,6 @@ class FabricMeasurements(ResultPart):
         failures: RunFailures,
         traffic: CountedTraffic,
         named: set[Misrouting],
-        most_steal: float = CPU_STEAL_LIMIT,
     ) -> Self:
         """Measure an iteration.
 
@@ -199,11 +198,10 @@ class FabricMeasurements(ResultPart):
             failures: Failures during the replay.
             traffic: Bytes counted at ports.
             named: Misroutings that other iterations have named; those of this one are added.
-            most_steal: CPU steal share above which a collective is left out.
         """
 
         def is_judged(run: CollectiveRun) -> bool:
-            return run.cpu_steal <= most_steal and not failures.disturbing(run)
+            return run.cpu_steal <= CPU_STEAL_LIMIT and not failures.disturbing(run)
 
         collectives, changes = iteration.collectives, iteration.reconfigurations
         unexplained = _unexplained(fabric, changes, failures)

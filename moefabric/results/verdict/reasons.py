@@ -8,10 +8,11 @@ CoNEXT'12: completion times within 10 % in the median and 20 % in the 95th perce
 CPU).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from moefabric.core.units import round_up
 from moefabric.results.model import Verdict, VerdictFinding
@@ -43,6 +44,11 @@ _MARGIN: Final = 1.1
 _MOST_SLOWDOWN: Final = 4.0
 """Factor by which one remedy increases the dilation at most: a run takes as much longer."""
 
+ITERATIONS: Final = "training.iterations"
+BYTES, DILATION = "scale.bytes", "scale.dilation"
+"""Keys of an experiment that remedies set."""
+Change = Literal["", "iterations", "scale"]
+"""What a remedy changes by a number."""
 Bounds = tuple[float | None, float | None]
 """Values beyond which a run is degraded and invalid; None if no value is."""
 
@@ -61,28 +67,40 @@ class RunSetting(NamedTuple):
     option: str = ""
     wall_s: float = 0.0
 
-    def remedy(self, template: str, excess: float) -> str:
-        """Fill a remedy in with numbers that should bring a value within its bound.
+    def changed(self, change: Change, excess: float) -> dict[str, float]:
+        """Return settings that should bring a value within its bound, by their keys.
 
         Args:
-            template: The remedy, with the fields `scale` and `iterations` for these numbers.
             excess: Factor by which the value exceeds the bound of a pass.
         """
         slowdown = min(excess * _MARGIN, _MOST_SLOWDOWN)
-        if self.option:
-            scale = f"{self.option} {round_up(self.wall_s * slowdown):g}"
-        else:
-            dilation = round_up(self.dilation * slowdown)
-            scale = f"scale: {{bytes: {self.bytes_scale:g}, dilation: {dilation:g}}}"
-        return template.format(scale=scale, iterations=ceil(self.iterations * excess))
+        if change == "iterations":
+            return {ITERATIONS: ceil(self.iterations * excess)}
+        if change == "scale" and self.option:
+            return {self.option: round_up(self.wall_s * slowdown)}
+        if change == "scale":
+            return {BYTES: self.bytes_scale, DILATION: round_up(self.dilation * slowdown)}
+        return {}
+
+
+def settings_text(settings: Mapping[str, float]) -> str:
+    """Return settings as users write them: `scale: {bytes: 50, dilation: 280}`, `--wall 8`."""
+    match settings:
+        case {"scale.bytes": factor, "scale.dilation": dilation}:
+            return f"scale: {{bytes: {factor:g}, dilation: {dilation:g}}}"
+        case {"training.iterations": iterations}:
+            return f"{ITERATIONS}: {iterations:.0f}"
+    return " ".join(f"{option} {value:g}" for option, value in settings.items())
 
 
 UNSCALED: Final = RunSetting()
 
 
 class RunFinding(VerdictFinding):
-    """A finding whose remedy has fields in the place of numbers."""
+    """A finding whose remedy has no numbers yet."""
 
+    change: Change = ""
+    """What the remedy changes by a number."""
     excess: float = 1.0
     """Factor by which the value exceeds the bound of a pass."""
 
@@ -94,16 +112,16 @@ def with_remedies(findings: Sequence[RunFinding], setting: RunSetting) -> list[V
         findings: All findings on a fabric.
         setting: Scale and length of the run.
     """
-    excess = dict[str, float]()
-    for finding in findings:
-        excess[finding.remedy] = max(finding.excess, excess.get(finding.remedy, 1.0))
-    return [
-        VerdictFinding(
-            **one.model_dump(exclude={"excess", "remedy"}),
-            remedy=one.remedy and setting.remedy(one.remedy, excess[one.remedy]),
-        )
-        for one in findings
-    ]
+    worst = defaultdict[tuple[str, Change], float](lambda: 1.0)
+    for one in findings:
+        worst[one.remedy, one.change] = max(one.excess, worst[one.remedy, one.change])
+    shown = list[VerdictFinding]()
+    for one in findings:
+        fields = one.model_dump(include={"verdict", "text", "value", "limit"})
+        settings = setting.changed(one.change, worst[one.remedy, one.change])
+        remedy = ": ".join(filter(None, (one.remedy, settings_text(settings))))
+        shown.append(VerdictFinding(**fields, remedy=remedy, settings=settings))
+    return shown
 
 
 class LabelledError(NamedTuple):
@@ -126,8 +144,9 @@ class Reason:
         bounds: The bounds of the value. By default, any value above 0 degrades a run.
         tcp: Other bounds for runs without pacing.
         is_least: Whether values below the bounds are wrong, rather than those above.
-        remedy: What to change about the run, with the fields `scale` and `iterations` for
-            numbers (`RunSetting.remedy`); empty if nothing but the fault's cause helps.
+        remedy: What to change about the run, in words; without a change, empty if nothing but the
+            fault's cause helps.
+        change: What of the run to change by a number (`RunSetting.changed`).
 
     Example:
         A reason with two bounds, and the finding on a value::
@@ -141,6 +160,7 @@ class Reason:
     tcp: Bounds | None = None
     is_least: bool = False
     remedy: str = ""
+    change: Change = ""
 
     def judge(
         self, value: float | None = None, *, paced: bool = True, **words: object
@@ -164,6 +184,7 @@ class Reason:
                     value=value,
                     limit=value and limit,
                     remedy=self.remedy,
+                    change=self.change,
                     excess=self._excess(figure, passes),
                 )
                 return
@@ -192,19 +213,16 @@ class Reason:
 
 ALONE: Final = "run it with nothing else on the machine"
 """Remedy of what follows from a busy machine."""
-_ALONE: Final = f"{ALONE}, or slow it down: {{scale}}"
+_SLOWER: Final = f"{ALONE}, or slow it down"
+"""The same with a slower scale."""
 
 
 def _excess(
-    share: str,
-    bounds: Bounds,
-    tcp: Bounds | None = None,
-    place: str = " (worst: {place})",
-    remedy: str = _ALONE,
+    share: str, bounds: Bounds, tcp: Bounds | None = None, place: str = " (worst: {place})"
 ) -> Reason:
-    """Return the reason for a share over its bounds."""
+    """Return the reason for a share over its bounds, which less speed mends."""
     text = f"{share} {{value:.1%}} is over {{limit:.0%}}{place}"
-    return Reason(text, bounds, tcp, remedy=remedy)
+    return Reason(text, bounds, tcp, remedy=_SLOWER, change="scale")
 
 
 _ANY_INVALID: Final[Bounds] = (None, 0.0)
@@ -242,7 +260,8 @@ ARRIVALS: Final = Reason(
     "{value:.1%} of the collective is over {limit:.0%}",
     (0.05, 0.15),
     (0.20, 0.60),  # greedy senders let acknowledgements wait in full queues: 7.4 % in an incast
-    remedy=_ALONE,
+    remedy=_SLOWER,
+    change="scale",
 )
 DARK_TIME: Final = _excess("error of the dark time of reconfigurations", (0.05, 0.50))
 DARK_MEAN: Final = Reason(
@@ -263,7 +282,8 @@ OTHER_BYTES: Final = Reason(
 REPLAY_ERROR: Final = Reason(
     "the replay's error against its prediction, {error:+.1%}, is over {limit:.0%}",
     (0.05, None),
-    remedy=_ALONE,
+    remedy=_SLOWER,
+    change="scale",
 )
 
 # --- samples -------------------------------------------------------------------------------------
@@ -275,21 +295,22 @@ FEW_COLLECTIVES: Final = Reason(
     "{value} collectives were judged; a 95th percentile needs {limit}",
     (20, None),
     is_least=True,
-    remedy="training.iterations: {iterations}",
+    change="iterations",
 )
-_DISTURBED: Final = "share of collectives not judged (failures, CPU steal)"
-DISTURBED: Final = _excess(
-    _DISTURBED, (0.10, 0.50), place="", remedy="training.iterations: {iterations}"
+DISTURBED: Final = Reason(
+    "share of collectives not judged (failures, CPU steal) {value:.1%} is over {limit:.0%}",
+    (0.10, 0.50),
+    change="iterations",
 )
 
 # --- machine -------------------------------------------------------------------------------------
 
 NO_CPU_SAMPLE: Final = Reason("no CPU sample was taken while packets were under way")
 _IDLE: Final = "least idle share of the CPU {value:.1%} is under {limit:.0%}"
-BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True, remedy=_ALONE)
+BUSY: Final = Reason(_IDLE, (0.35, None), is_least=True, remedy=_SLOWER, change="scale")
 TOO_SLOW: Final = "the machine was too slow"
 _STARVED: Final = f"{_IDLE} and times are wrong: {TOO_SLOW}"
-STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True, remedy=_ALONE)
+STARVED: Final = Reason(_STARVED, (None, 0.10), is_least=True, remedy=_SLOWER, change="scale")
 LATE_LINKS: Final = Reason(
     "99th percentile of how late links pass packets on, {late}, is over {bound} (most: {most})"
 )

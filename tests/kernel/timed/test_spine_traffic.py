@@ -10,7 +10,7 @@ from moefabric.core.flows import Flow, PacedFlow, Share, flows
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
-from moefabric.results.records.spine_traffic import spine_bytes, uplink_payload
+from moefabric.results.records.queue_readings import spine_bytes, uplink_payload
 from moefabric.testbed.testbed import running_testbed
 
 pytestmark = pytest.mark.ovs

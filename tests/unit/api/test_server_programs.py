@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moefabric.api.server_programs import ServerPrograms
-from moefabric.execution.programs.rank_processes import RankPlace
+from moefabric.execution.programs.rank_jobs import RankPlace
 
 WAIT_S = 30.0
 

@@ -9,7 +9,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.exchange import Exchange
 from moefabric.core.flows import PacedFlow
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.prediction.control_time import CONTROL_S
 from moefabric.results.model import FabricResult
@@ -23,6 +23,7 @@ from tests.support.memory_testbed import (
     VirtualClock,
     VirtualTimeExecutor,
     demand,
+    instruments_in_memory,
 )
 
 MS = 1_000_000
@@ -68,11 +69,7 @@ class Bench:
                 arming_ns=round(arming_ms * MS),
                 control=ControlSettings(control_s=control_s, timeout_s=timeout_s),
             ),
-            instruments=Instruments(
-                clock=self.clock,
-                background=VirtualTimeExecutor(self.clock, own),
-                cpu_steal=lambda: (0, 0),
-            ),
+            instruments=instruments_in_memory(self.clock, VirtualTimeExecutor(self.clock, own)),
         )
 
     def run(self, first: str = "block") -> IterationRun:

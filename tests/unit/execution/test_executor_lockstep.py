@@ -33,6 +33,7 @@ from tests.support.memory_testbed import (
     VirtualClock,
     VirtualTimeExecutor,
     demand,
+    instruments_in_memory,
 )
 from tests.support.observers import observer
 
@@ -71,9 +72,7 @@ class Bench:
             settings=RunSettings(
                 paced=self.paced, arming_ns=6_000_000, control=ControlSettings(control_s=0.0)
             ),
-            instruments=Instruments(
-                clock=self.clock, background=background, cpu_steal=lambda: (0, 0)
-            ),
+            instruments=instruments_in_memory(self.clock, background),
             observer=observer(collective_ended=self.announced.append),
         )
 

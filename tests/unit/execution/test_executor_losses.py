@@ -22,7 +22,7 @@ from moefabric.core.failures import (
 from moefabric.core.ocs import Ocs
 from moefabric.core.topology import Fabric, Region
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.execution.observer import Observers
 from moefabric.execution.recovery import Recovery
@@ -45,6 +45,7 @@ from tests.support.memory_testbed import (
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    instruments_in_memory,
 )
 from tests.support.observers import observer
 
@@ -112,9 +113,7 @@ class Bench:
             settings=RunSettings(
                 arming_ns=6 * MS, restore_s=restore_s, control=ControlSettings(control_s=0.0)
             ),
-            instruments=Instruments(
-                clock=self.clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-            ),
+            instruments=instruments_in_memory(self.clock),
             observer=Observers(
                 schedule, observer(failure_logged=self._log, iteration_ended=on_iteration_end)
             ),
@@ -412,9 +411,7 @@ class EpsBench:
             {},
             CircuitSet(),
             settings=RunSettings(arming_ns=6 * MS, control=ControlSettings(control_s=0.0)),
-            instruments=Instruments(
-                clock=self.clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-            ),
+            instruments=instruments_in_memory(self.clock),
         )
 
     def run(self) -> list[IterationRun]:

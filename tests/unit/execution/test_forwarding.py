@@ -16,7 +16,7 @@ from moefabric.core.forwarding import circuit_rules
 from moefabric.core.routes import route
 from moefabric.core.rules import direct_rules
 from moefabric.core.topology import Fabric, Region
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.planner.multihop import MULTIHOP
 from moefabric.planner.sending.task_flows import task_flows
 from moefabric.results.model import FabricResult
@@ -28,10 +28,10 @@ from moefabric.workload.iterations.iteration import Collective
 from moefabric.workload.iterations.tasks import Task
 from tests.support.fabrics import MESH, fabric
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    instruments_in_memory,
 )
 
 SECOND = 100e9 / 8 * 1448 / 1514
@@ -76,12 +76,7 @@ def replayed(wired: Fabric, lit: CircuitSet) -> tuple[list[IterationRun], Fabric
         {"r0": light},
         light.lit,
         settings=RunSettings(control=ControlSettings(control_s=0.0)),
-        instruments=Instruments(
-            clock=clock,
-            background=ImmediateExecutor(),
-            cpu_steal=lambda: (0, 0),
-            counters=agents.counters,
-        ),
+        instruments=instruments_in_memory(clock, counters=agents.counters),
     )
     work = (Collective("dispatch", "forward", 0, DEMAND),)
     runs = [executor.iteration(number, work) for number in range(ENOUGH)]
@@ -135,12 +130,7 @@ def test_traffic_is_planned_for_the_circuits_that_a_failure_leaves() -> None:
         MemoryAgents(FORWARDING, lambda: lit[0], clock),
         {},
         mesh,
-        instruments=Instruments(
-            clock=clock,
-            background=ImmediateExecutor(),
-            cpu_steal=lambda: (0, 0),
-            reported_circuits=lambda: next(reports, {}),
-        ),
+        instruments=instruments_in_memory(clock, reported_circuits=lambda: next(reports, {})),
     )
     work = (Collective("dispatch", "forward", 0, PAIRS),)
     runs = [executor.iteration(0, work)]

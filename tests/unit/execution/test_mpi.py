@@ -4,7 +4,7 @@ import pytest
 
 from moefabric.core.errors import SpecError
 from moefabric.execution.programs.mpi import hostfile, mpi_settings
-from moefabric.execution.programs.rank_processes import chosen_servers
+from moefabric.execution.programs.rank_jobs import chosen_servers
 
 
 def test_hostfile_names_servers_with_their_slots() -> None:

@@ -23,7 +23,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     program_scale,
 )
-from moefabric.execution.programs.program_fabric import ProgramResult, _planned_bytes
+from moefabric.execution.programs.program_results import ProgramResult
 from moefabric.results.model import FidelityResult
 from moefabric.results.verdict.reasons import RunSetting
 from moefabric.results.verdict.verdict import judge_program
@@ -186,6 +186,6 @@ def test_planned_bytes_have_the_frames_of_messages_and_the_grants_of_late_ones(
     placed = PlacedProgram(program, MessagePaths(lab, placement), Scale())
     messages, late = len(placed.parts), len(placed.parts.keys() - placed.early)
     assert bool(late) is bool(grants)
-    (_, plain), (_, framed) = _planned_bytes(placed), _planned_bytes(placed, framed=True)
+    (_, plain), (_, framed) = (placed.bytes_by_network(framed=f) for f in (False, True))
     assert plain == sum(placed.connections.values())
     assert framed == plain + 128 * messages + 64 * late

@@ -10,7 +10,7 @@ from moefabric.execution.programs.placed_programs import (
     RankPlacement,
     _into_untouched_places,
 )
-from moefabric.execution.programs.program_fabric import program_requests
+from moefabric.execution.programs.rank_requests import program_requests
 from moefabric.simulator.fluid import goodput_bps
 from moefabric.workload.collectives.built_in import DEFAULTS
 from moefabric.workload.collectives.program import ProgramStep, RankPlaces, lower

@@ -10,7 +10,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.errors import RanksLostError, TrainingProgramError
 from moefabric.core.exchange import Exchange
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.execution.rank_calls import (
     Calls,
     RankCalls,
@@ -29,6 +29,7 @@ from tests.support.memory_testbed import (
     MemoryController,
     VirtualClock,
     VirtualTimeExecutor,
+    instruments_in_memory,
 )
 from tests.support.paths import EXAMPLES
 
@@ -107,9 +108,7 @@ class Bench:
             {"r0": controller},
             CircuitSet(),
             settings=RunSettings(arming_ns=6 * MS, control=ControlSettings(control_s=0.0)),
-            instruments=Instruments(
-                clock=self.clock, background=background, cpu_steal=lambda: (0, 0)
-            ),
+            instruments=instruments_in_memory(self.clock, background),
             calls=self.calls,
         )
         self.program = Program(self.agents, self.clock, late_ms * MS, wrong)

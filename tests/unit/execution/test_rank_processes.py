@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from moefabric.core.errors import FabricError, RankFailedError
-from moefabric.execution.programs.rank_processes import Rank, RankJob, RankPlace, RankProcesses
+from moefabric.execution.programs.rank_jobs import Rank, RankJob, RankPlace
+from moefabric.execution.programs.rank_processes import RankProcesses
 from moefabric.runtime.waiting import Deadline
 
 WAIT_S = 30.0
@@ -219,7 +220,7 @@ def test_close_kills_ranks_that_ignore_sigterm_and_their_orphans() -> None:
 def test_ranks_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = f"""
-from moefabric.execution.programs.rank_processes import RankJob, RankPlace
+from moefabric.execution.programs.rank_jobs import RankJob, RankPlace
 from moefabric.execution.programs.rank_processes import RankProcesses
 
 command = ("sh", "-c", "echo $$ >> {pids}; exec sleep 600")

@@ -17,12 +17,12 @@ from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import Scale
 from moefabric.execution.clock import RunTimers
 from moefabric.execution.executor import ControlSettings
-from moefabric.execution.reconfiguration import (
-    UNDER_WAY,
+from moefabric.execution.observer import RunObserver
+from moefabric.execution.reconfiguration import UNDER_WAY, Reconfigurator, Reply
+from moefabric.execution.region_controllers import (
     ControllerSplits,
-    Reconfigurator,
     RegionController,
-    Reply,
+    RetriedController,
 )
 from moefabric.planner.horizon import UNKNOWN, Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
@@ -66,6 +66,32 @@ class LostController(LateController):
         return False
 
 
+def reconfigurator(
+    controller: RegionController,
+    clock: VirtualClock,
+    wired: Fabric = FABRIC,
+    *,
+    background: Executor | None = None,
+    lit: CircuitSet | None = None,
+    schedule: Callable[[int, Callable[[], object]], Callable[[], None]] | None = None,
+    timeout_s: float = 1.0,
+    watch: RunObserver | None = None,
+) -> Reconfigurator:
+    """Return the circuits of a fabric whose first region has a controller."""
+    retried = RetriedController(controller, clock, timeout_s, ControllerSplits(MIXNET))
+    return Reconfigurator(
+        wired,
+        {"r0": retried},
+        lit or CircuitSet(),
+        clock,
+        background or ImmediateExecutor(),
+        wake=lambda: None,
+        schedule=schedule or RunTimers().add,
+        settings=ControlSettings(timeout_s=timeout_s),
+        observer=watch or RunObserver(),
+    )
+
+
 class Bench:
     """One region's controller, and its replies so far."""
 
@@ -79,15 +105,14 @@ class Bench:
     ) -> None:
         self.clock, own = VirtualClock(), VirtualClock()
         self.controller = controller(own, late_ns)
-        self.reconfigurator = Reconfigurator(
-            wired,
-            {"r0": self.controller},
-            lit or CircuitSet(),
+        self.reconfigurator = reconfigurator(
+            self.controller,
             self.clock,
-            VirtualTimeExecutor(self.clock, own),
-            wake=lambda: None,
+            wired,
+            background=VirtualTimeExecutor(self.clock, own),
+            lit=lit,
             schedule=self._schedule,
-            settings=ControlSettings(timeout_s=0.1),
+            timeout_s=0.1,
         )
         self.replies: list[Reply] = []
 
@@ -121,17 +146,9 @@ def test_expected_time_is_that_of_the_optics_and_of_the_last_requests() -> None:
 def test_region_without_controller_expects_no_circuits() -> None:
     two = fabric(1, 1, regions=(2, 2))
     clock = VirtualClock()
-    reconfigurator = Reconfigurator(
-        two,
-        {"r0": MemoryController(two, MIXNET, clock)},
-        CircuitSet(),
-        clock,
-        ImmediateExecutor(),
-        wake=lambda: None,
-        schedule=RunTimers().add,
-    )
-    assert reconfigurator.expected_s("r1", 0, 6 * MS) is None
-    assert reconfigurator.controlled(["r0", "r1"]) == ["r0"]
+    circuits = reconfigurator(MemoryController(two, MIXNET, clock), clock, two)
+    assert circuits.expected_s("r1", 0, 6 * MS) is None
+    assert circuits.controlled(["r0", "r1"]) == ["r0"]
 
 
 def test_reply_tells_the_circuits_and_their_dark_time() -> None:
@@ -170,21 +187,13 @@ class InterruptedExecutor(Executor):
 
 def test_reply_is_processed_once_its_time_is_known() -> None:
     clock, background, replies = VirtualClock(), InterruptedExecutor(), list[Reply]()
-    reconfigurator = Reconfigurator(
-        FABRIC,
-        {"r0": LateController(clock, 10 * MS)},
-        CircuitSet(),
-        clock,
-        background,
-        wake=lambda: None,
-        schedule=RunTimers().add,
-    )
-    reconfigurator.request("r0", DEMAND, replies.append)
-    reconfigurator.process_replies()
-    assert (replies, reconfigurator.pending) == ([], True)
+    circuits = reconfigurator(LateController(clock, 10 * MS), clock, background=background)
+    circuits.request("r0", DEMAND, replies.append)
+    circuits.process_replies()
+    assert (replies, circuits.pending) == ([], True)
     for callback in background.future.callbacks:
         callback(background.future)
-    reconfigurator.process_replies()
+    circuits.process_replies()
     assert [reply.end_ns for reply in replies] == [35 * MS]
 
 
@@ -307,21 +316,12 @@ def changes(
     """The replies to so many requests, one after the other."""
     four, clock = fabric(1, 1), clock or VirtualClock()
     heard = phases if phases is not None else []
-    reconfigurator = Reconfigurator(
-        four,
-        {"r0": controller},
-        CircuitSet(),
-        clock,
-        ImmediateExecutor(),
-        wake=lambda: None,
-        schedule=RunTimers().add,
-        settings=ControlSettings(timeout_s=2.0),
-        observer=observer(failure_logged=lambda phase, *_: heard.append(phase)),
-    )
+    watch = observer(failure_logged=lambda phase, *_: heard.append(phase))
+    circuits = reconfigurator(controller, clock, four, timeout_s=2.0, watch=watch)
     replies: list[Reply] = []
     for _ in range(requests):
-        reconfigurator.request("r0", DemandMatrix(four.servers, [[0.0] * 4] * 4), replies.append)
-        reconfigurator.process_replies()
+        circuits.request("r0", DemandMatrix(four.servers, [[0.0] * 4] * 4), replies.append)
+        circuits.process_replies()
     return [reply.change for reply in replies]
 
 

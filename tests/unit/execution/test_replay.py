@@ -18,7 +18,8 @@ from moefabric.execution.programs.placed_programs import (
     ProgramModel,
     RankPlacement,
 )
-from moefabric.execution.programs.program_fabric import ProgramFabric, ProgramResult
+from moefabric.execution.programs.program_fabric import ProgramFabric
+from moefabric.execution.programs.program_results import ProgramResult
 from moefabric.execution.programs.replay import (
     OperationTimes,
     ReplayOptions,

@@ -11,7 +11,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.errors import RanksLostError
 from moefabric.core.units import Scale
-from moefabric.execution.programs.rank_processes import RankPlace
+from moefabric.execution.programs.rank_jobs import RankPlace
 from moefabric.execution.programs.training import TrainingRun
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of, workload_on

@@ -14,7 +14,7 @@ from moefabric.config.model import preset
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.machine_speed import MachineSpeed
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import merge_circuits
 from moefabric.prediction.control_time import ControlPrediction
@@ -36,11 +36,11 @@ from moefabric.workload.iterations.iteration import (
 from moefabric.workload.iterations.substitution import Substitutions
 from moefabric.workload.iterations.tasks import Task
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
     VirtualTimeExecutor,
+    instruments_in_memory,
 )
 from tests.support.paths import EXAMPLES
 
@@ -268,9 +268,7 @@ def outcome() -> dict[str, Any]:
         {},
         CircuitSet(),
         settings=RunSettings(control=ControlSettings(control_s=0.0)),
-        instruments=Instruments(
-            clock=clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-        ),
+        instruments=instruments_in_memory(clock),
     )
     runs = executor.run(made.programmes, 1)
     entry = fabric_result(made.fabric, "mixnet", "mixnet", runs, cpu_idle=(), remarks=()).to_json()
@@ -334,9 +332,7 @@ def test_first_all_to_alls_of_independent_regions_are_as_predicted(first: Dispat
         lights,
         CircuitSet(),
         settings=RunSettings(arming_ns=0, control=ControlSettings(control_s=0.0)),
-        instruments=Instruments(
-            clock=clock, background=VirtualTimeExecutor(clock, own), cpu_steal=lambda: (0, 0)
-        ),
+        instruments=instruments_in_memory(clock, VirtualTimeExecutor(clock, own)),
     )
     measured = measured_first_all_to_alls(
         first, first_dispatches(made.fabric, "mixnet", executor.run(made.programmes, 1))

@@ -8,7 +8,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.eps import Eps
 from moefabric.core.flows import Flow
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.sending.flow_pacing import LEAST_HEADROOM
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
@@ -20,10 +20,10 @@ from moefabric.simulator.fluid import predict, predict_regions
 from moefabric.workload.iterations.iteration import Collective, Compute, Operation, Reconfigure
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    instruments_in_memory,
 )
 from tests.support.paths import EXAMPLES
 
@@ -55,9 +55,7 @@ def replayed() -> tuple[Json, int]:
         lights,
         CircuitSet(),
         settings=RunSettings(arming_ns=6_000_000, control=ControlSettings(control_s=0.0)),
-        instruments=Instruments(
-            clock=clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-        ),
+        instruments=instruments_in_memory(clock),
     )
     run = executor.iteration(0, OPERATIONS)
     return fabric_result(

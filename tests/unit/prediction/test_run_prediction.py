@@ -12,7 +12,7 @@ from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import Flow, FlowRecord, PacedFlow, Split
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.executor import Executor, RunSettings
 from moefabric.execution.iteration_state import IterationState, SentTask
 from moefabric.execution.run_prediction import _met_on_links, ordered_streams
 from moefabric.planner.mixnet import MIXNET
@@ -26,7 +26,7 @@ from moefabric.simulator.server_times import ServerTimes
 from moefabric.workload.iterations.iteration import Collective, Compute
 from moefabric.workload.iterations.job import Job, JobShape
 from tests.support.fabrics import fabric
-from tests.support.memory_testbed import ImmediateExecutor, MemoryAgents, VirtualClock
+from tests.support.memory_testbed import MemoryAgents, VirtualClock, instruments_in_memory
 
 GOODPUT = 100e9 * 1448 / 1514
 TENTH = 0.1 * GOODPUT / 8
@@ -49,8 +49,8 @@ def test_orders_become_streams_in_the_units_of_the_model(scale: Scale) -> None:
     paced, free = ordered_streams(wired, CircuitSet(), ordered, 0.5)
     assert paced.bytes == pytest.approx(1e9)
     assert paced.links == (("s0/e0", "leaf0"), ("leaf0", "s1/e0"))
-    assert (paced.max_rate_bps, paced.weight) == pytest.approx((50e9, 1.0))
-    assert (free.max_rate_bps, free.weight, free.after_s) == (inf, 1.0, 0.5)
+    assert paced.max_rate_bps == pytest.approx(50e9)
+    assert (free.max_rate_bps, free.after_s) == (inf, 0.5)
 
 
 class SlowAgents(MemoryAgents):
@@ -76,9 +76,7 @@ def run_of(
         {},
         CircuitSet(),
         settings=RunSettings(paced=paced),
-        instruments=Instruments(
-            clock=clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-        ),
+        instruments=instruments_in_memory(clock),
     )
     return executor.iteration(
         0,
@@ -215,9 +213,7 @@ def test_bytes_that_the_policy_forgets_contradict_the_demand() -> None:
         MemoryAgents(wired, CircuitSet, clock),
         {},
         CircuitSet(),
-        instruments=Instruments(
-            clock=clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-        ),
+        instruments=instruments_in_memory(clock),
     )
     run = executor.iteration(0, [Collective("dispatch", "forward", 0, SLACK)])
     assert any(

@@ -7,7 +7,7 @@ import pytest
 from moefabric.config.loader import load_experiment
 from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
-from moefabric.execution.executor import Executor, Instruments
+from moefabric.execution.executor import Executor
 from moefabric.planner.multihop import MULTIHOP
 from moefabric.prediction.experiment import predict_fabrics
 from moefabric.prediction.first_all_to_all import first_dispatches
@@ -16,7 +16,7 @@ from moefabric.results.verdict.fabric_result import fabric_result
 from moefabric.results.verdict.first_all_to_all import measured_first_all_to_alls
 from moefabric.workload.iterations.iteration import Collective
 from tests.support.fabrics import MESH, fabric
-from tests.support.memory_testbed import ImmediateExecutor, MemoryAgents, VirtualClock
+from tests.support.memory_testbed import MemoryAgents, VirtualClock, instruments_in_memory
 from tests.support.paths import EXAMPLES
 
 SECOND = 100e9 / 8 * 1448 / 1514
@@ -104,12 +104,7 @@ def test_run_sends_the_demand_in_the_proportions_of_the_other() -> None:
         agents,
         {},
         mesh,
-        instruments=Instruments(
-            clock=clock,
-            background=ImmediateExecutor(),
-            cpu_steal=lambda: (0, 0),
-            counters=agents.counters,
-        ),
+        instruments=instruments_in_memory(clock, counters=agents.counters),
     )
     owed = DemandMatrix(SERVERS, [[0, 0.2 * SECOND, 0, 0], *NOTHING])
     # Two circuits and the EPS each carry a third of the assumed bytes; of the true ones, half each.

@@ -44,7 +44,7 @@ def test_scale_of_remedies_serves_every_fabric_and_is_said_once() -> None:
         mixnet=(RunSetting(270, 13), late(0.08)),
         own=(RunSetting(270, 13), late(0.5)),
     )
-    assert [one.remedies[0].partition("scale: ")[2] for one in shown] == [
+    assert [one.result.fidelity.remedies[0].partition("scale: ")[2] for one in shown] == [
         "{bytes: 120, dilation: 120}", "{bytes: 270, dilation: 23}", "{bytes: 270, dilation: 52}"
     ]  # fmt: skip
     alone = f"{reasons.ALONE}, or slow it down"

@@ -15,7 +15,7 @@ from moefabric.core.flows import Flow, FlowRecord, PacedFlow
 from moefabric.core.port_counts import RECEIVED, SENT, PortReading, counted_nics
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.execution.executor import Executor, Instruments, RunSettings
+from moefabric.execution.executor import Executor, RunSettings
 from moefabric.planner.mixnet import MIXNET
 from moefabric.planner.policy import EpsOnly, Policy
 from moefabric.planner.sending.task_flows import TaskFlows, region_by_server
@@ -29,11 +29,11 @@ from moefabric.simulator.fluid import predict
 from moefabric.workload.iterations.iteration import Collective, Operation, Reconfigure, Transfer
 from tests.support.fabrics import MESH, fabric
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     MemoryPortCounters,
     VirtualClock,
+    instruments_in_memory,
 )
 
 SERVERS = ("s0", "s1", "s2", "s3")
@@ -141,11 +141,9 @@ def test_flow_that_left_its_circuit_is_named_with_both_ends() -> None:
 def test_misrouting_of_several_transfers_is_named_once() -> None:
     bench, run = misrouted_run()
     traffic, named = CountedTraffic(bench.fabric, [run]), set[Misrouting]()
-    iteration = IterationRun(0, 0, transfers=[run, run])
+    iteration = IterationRun(0, 0, transfers=[replace(run, cpu_steal=1.0)] * 2)
     first, later = (
-        FabricMeasurements.of(
-            bench.fabric, iteration, RunFailures(), traffic, named, most_steal=-1.0
-        )
+        FabricMeasurements.of(bench.fabric, iteration, RunFailures(), traffic, named)
         for _ in range(2)
     )
     assert len(first.misrouted) == len(set(first.misrouted)) == len(named) == 2
@@ -415,12 +413,7 @@ def result_of(
         {"r0": controller} if wired.optical else {},
         CircuitSet(),
         settings=RunSettings(arming_ns=6_000_000),
-        instruments=Instruments(
-            clock=clock,
-            background=ImmediateExecutor(),
-            cpu_steal=lambda: (0, 0),
-            counters=agents.counters,
-        ),
+        instruments=instruments_in_memory(clock, counters=agents.counters),
     )
     operations: list[Operation] = [
         Reconfigure("forward", 0, DEMAND),

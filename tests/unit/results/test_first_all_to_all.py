@@ -11,7 +11,7 @@ from moefabric.core.errors import SpecError
 from moefabric.core.failures import Failure
 from moefabric.core.topology import Fabric
 from moefabric.core.units import Scale
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.execution.failure_monitor import FailureInjector
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
@@ -43,6 +43,7 @@ from tests.support.memory_testbed import (
     MemoryController,
     VirtualClock,
     demand,
+    instruments_in_memory,
 )
 from tests.support.paths import EXAMPLES
 
@@ -107,9 +108,7 @@ class Bench:
             {"r0": self.light} if self.fabric.optical else {},
             self.light.lit,
             settings=RunSettings(arming_ns=ARMING_MS * MS, control=ControlSettings(control_s=0.0)),
-            instruments=Instruments(
-                clock=self.clock, background=ImmediateExecutor(), cpu_steal=lambda: (0, 0)
-            ),
+            instruments=instruments_in_memory(self.clock),
             observer=faults,
         )
 

@@ -20,7 +20,7 @@ from moefabric.core.ocs import DeviceProfile, Ocs, SettleTime
 from moefabric.core.transition import ReconfigurationPhases
 from moefabric.core.units import NS_PER_S, Scale
 from moefabric.emulator.ocs.physics import Settling
-from moefabric.execution.executor import ControlSettings, Executor, Instruments, RunSettings
+from moefabric.execution.executor import ControlSettings, Executor, RunSettings
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.mixnet import MIXNET, SPILL
 from moefabric.planner.policy import Policy
@@ -31,10 +31,10 @@ from moefabric.workload.iterations.iteration import Collective, Operation, Recon
 from moefabric.workload.placement.collective_order import Concurrent, ordered_operations
 from tests.support.fabrics import fabric
 from tests.support.memory_testbed import (
-    ImmediateExecutor,
     MemoryAgents,
     MemoryController,
     VirtualClock,
+    instruments_in_memory,
 )
 from tests.support.recorded_runs import demand as demand_of
 from tests.support.recorded_runs import operations
@@ -87,12 +87,7 @@ class JudgedRun:
             {"r0": self.light},
             CircuitSet(),
             settings=RunSettings(control=ControlSettings(control_s=control_s)),
-            instruments=Instruments(
-                clock=self.clock,
-                background=ImmediateExecutor(),
-                cpu_steal=lambda: (0, 0),
-                counters=self.agents.counters,
-            ),
+            instruments=instruments_in_memory(self.clock, counters=self.agents.counters),
         )
 
     def _operations(self, number: int) -> list[Operation]:

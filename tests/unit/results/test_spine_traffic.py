@@ -18,7 +18,7 @@ from moefabric.prediction.workload_loader import workload_on
 from moefabric.report.remarks import spine_text
 from moefabric.results.model import FabricResult, FidelityResult, Verdict
 from moefabric.results.parts import CollectiveResult, SpineTraffic
-from moefabric.results.records.spine_traffic import spine_bytes, spine_traffic, uplink_payload
+from moefabric.results.records.queue_readings import spine_bytes, spine_traffic, uplink_payload
 from moefabric.workload.iterations.substitution import Substitutions
 from tests.support.fabrics import fabric
 from tests.support.paths import EXAMPLES

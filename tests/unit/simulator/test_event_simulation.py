@@ -149,14 +149,9 @@ def test_short_streams_end_at_their_own_instants() -> None:
 
 def test_rates_that_differ_by_rounding_are_one_rate() -> None:
     """The stream over B alone has what A can't carry, while those over both links end."""
-    streams = (
-        Stream(6e9, (A, B), weight=3),
-        Stream(1e9, (A, B), weight=2),
-        Stream(9e9, (B,)),
-        Stream(8e9, (A, B)),
-    )
-    [times] = simulate([Step(streams=streams)], {A: 1e9, B: 2e9}, recorded={B})
-    assert [len(times.stream_rates[number]) for number in range(4)] == [2, 1, 1, 3]
+    streams = *(Stream(n * 1e9, (A, B)) for n in range(1, 7)), Stream(9e10, (B,))
+    [times] = simulate([Step(streams=streams)], {A: 1e9 / 3, B: 2e9}, recorded={B})
+    assert [len(times.stream_rates[number]) for number in range(7)] == [1, 2, 3, 4, 5, 6, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from moefabric.core.flows import Flow
 from moefabric.core.routes import Link, route
 from moefabric.simulator.event_simulation import simulate_streams
 from moefabric.simulator.fair_sharing import Floats, Ints, Stream, max_min_rates
-from moefabric.simulator.fluid import goodput_bps, predict
-from moefabric.simulator.latency import route_latency_s
+from moefabric.simulator.fluid import goodput_bps, predict, route_latency_s
 from tests.support.fabrics import fabric
 
 LINKS: tuple[Link, ...] = tuple((f"n{k}", f"n{k + 1}") for k in range(5))
@@ -25,7 +24,7 @@ MICROSECOND = 1e-6
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[list[Stream], dict[Link, float]]:
-    """Streams with starts, paces and weights of their own, and the rate of each link."""
+    """Streams with starts and paces of their own, and the rate of each link."""
     rates = {link: draw(st.floats(1, 20)) for link in LINKS}
     streams = draw(
         st.lists(
@@ -37,7 +36,6 @@ def networks(draw: st.DrawFn) -> tuple[list[Stream], dict[Link, float]]:
                 ),
                 max_rate_bps=st.floats(0.5, 20) | st.just(inf),
                 after_s=st.just(0.0) | st.floats(0, 30),
-                weight=st.just(1.0) | st.floats(0.1, 10),
             ),
             min_size=1,
             max_size=8,
@@ -101,19 +99,17 @@ def test_latency_delays_each_stream_by_its_own(
     )
 
 
-def arrays(network: tuple[list[Stream], dict[Link, float]]) -> tuple[Ints, Floats, Floats, Floats]:
+def arrays(network: tuple[list[Stream], dict[Link, float]]) -> tuple[Ints, Floats, Floats]:
     streams, rates = network
     links = np.full((len(streams), 3), len(LINKS))
     for number, stream in enumerate(streams):
         links[number, : len(stream.links)] = [LINKS.index(link) for link in stream.links]
-    paces, weights = ([getattr(s, name) for s in streams] for name in ("max_rate_bps", "weight"))
-    return links, np.array(paces), np.array([*rates.values(), inf]), np.array(weights)
+    paces = np.array([stream.max_rate_bps for stream in streams])
+    return links, paces, np.array([*rates.values(), inf])
 
 
-def rates_by_linear_programs(
-    links: Ints, paces: Floats, capacity: Floats, weights: Floats
-) -> Floats:
-    """Raise the least rate per weight as far as possible; fix the streams that can't rise more."""
+def rates_by_linear_programs(links: Ints, paces: Floats, capacity: Floats) -> Floats:
+    """Raise the least rate as far as possible; fix the streams that can't rise more."""
     count, fixed = len(paces), dict[int, float]()
     crosses = np.array([[k in row for row in links] for k in range(len(LINKS))], dtype=float)
     for_all = np.hstack([crosses, np.zeros((len(LINKS), 1))])
@@ -122,7 +118,7 @@ def rates_by_linear_programs(
         free = [n for n in range(count) if n not in fixed]
         above = np.zeros((len(free), count + 1))
         above[range(len(free)), free] = -1
-        above[:, -1] = weights[free]
+        above[:, -1] = 1
         bounds = [(fixed[n],) * 2 if n in fixed else (0, min(paces[n], 1e3)) for n in range(count)]
         solved = linprog(
             -objective,
@@ -138,8 +134,8 @@ def rates_by_linear_programs(
         stuck = {}
         for number in set(range(count)) - fixed.keys():
             most, _ = best(np.eye(count + 1)[number], level)
-            if most <= level * weights[number] * (1 + 1e-6):
-                stuck[number] = level * weights[number]
+            if most <= level * (1 + 1e-6):
+                stuck[number] = level
         fixed |= stuck
     return np.array([fixed[n] for n in range(count)])
 
@@ -154,13 +150,13 @@ def test_shares_equal_those_of_linear_programs(
 
 def ends_by_brute_force(streams: list[Stream], rates: dict[Link, float]) -> list[float]:
     """Share all links anew whenever a stream starts or ends."""
-    links, paces, capacity, weights = arrays((streams, rates))
+    links, paces, capacity = arrays((streams, rates))
     left = [8 * stream.bytes for stream in streams]
     ends, now = [0.0] * len(streams), 0.0
     while waiting := [n for n in range(len(streams)) if left[n] > 1e-9]:
         active = [n for n in waiting if streams[n].after_s <= now]
         starts = [streams[n].after_s - now for n in waiting if streams[n].after_s > now]
-        shares = max_min_rates(links[active], paces[active], capacity, weights[active])
+        shares = max_min_rates(links[active], paces[active], capacity)
         step = min([*starts, *(left[n] / share for n, share in zip(active, shares, strict=True))])
         now += step
         for n, share in zip(active, shares, strict=True):
@@ -182,31 +178,25 @@ def test_ends_equal_those_with_all_links_shared_anew_at_each_event(
 def test_least_share_never_falls_when_a_link_grows(
     network: tuple[list[Stream], dict[Link, float]], number: int, factor: float
 ) -> None:
-    links, paces, capacity, weights = arrays(network)
+    links, paces, capacity = arrays(network)
     greater = capacity.copy()
     greater[number] *= factor
-    least = (max_min_rates(links, paces, capacity, weights) / weights).min()
-    assert (max_min_rates(links, paces, greater, weights) / weights).min() >= least * (1 - 1e-9)
+    least = max_min_rates(links, paces, capacity).min()
+    assert max_min_rates(links, paces, greater).min() >= least * (1 - 1e-9)
 
 
-@given(st.lists(st.floats(1e3, 1e9), min_size=12, max_size=12), st.floats(1.0, 1.1))
-def test_flows_at_their_planned_pace_end_when_the_fluid_model_says(
-    sizes: list[float], headroom: float
-) -> None:
-    """With headroom, flows over a full link end at that time, and no other flow ends later."""
+@given(st.lists(st.floats(1e3, 1e9), min_size=12, max_size=12))
+def test_flows_at_their_planned_pace_end_when_the_fluid_model_says(sizes: list[float]) -> None:
     wired, none = fabric(0, 1), CircuitSet()
     pairs = [(a, b) for a in wired.servers for b in wired.servers if a != b]
     flows = [Flow(a, b, "e0", size) for (a, b), size in zip(pairs, sizes, strict=True)]
     planned = predict(wired, none, flows)
     streams = [
-        Stream(flow.bytes, route(wired, none, flow), headroom * rate, weight=rate)
+        Stream(flow.bytes, route(wired, none, flow), rate)
         for flow, rate in zip(flows, planned.rates_bps, strict=True)
     ]
     rates = {link: goodput_bps(wired, link) for link in planned.load}
-    for stream, end in zip(streams, simulate_streams(streams, rates), strict=True):
-        if planned.bottleneck in stream.links:
-            assert end == pytest.approx(planned.seconds)
-        assert planned.seconds / headroom * (1 - 1e-9) <= end <= planned.seconds * (1 + 1e-9)
+    assert simulate_streams(streams, rates) == pytest.approx([planned.seconds] * len(streams))
 
 
 def test_all_to_all_of_four_ends_when_simgrid_says() -> None:
@@ -220,13 +210,6 @@ def test_all_to_all_of_four_ends_when_simgrid_says() -> None:
     ]
     ends = simulate_streams(streams, defaultdict(lambda: 8 * 12.5e9))
     assert max(ends) == pytest.approx(4.802e-3)
-
-
-def test_queue_without_losses_serves_streams_by_their_paces() -> None:
-    """Streams of 6 and 3 Gb/s that enter a link of 6 Gb/s leave it at 4 and 2 Gb/s."""
-    link = LINKS[0]
-    large, small = Stream(4e9 / 8, (link,), 6e9, weight=6), Stream(2e9 / 8, (link,), 3e9, weight=3)
-    assert simulate_streams([large, small], {link: 6e9}) == pytest.approx([1, 1])
 
 
 def test_route_latency_adds_a_frame_for_each_node_in_between() -> None:

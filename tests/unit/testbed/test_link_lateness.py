@@ -10,7 +10,7 @@ from moefabric.core.units import Scale
 from moefabric.planner.sending.flow_pacing import pace_bps
 from moefabric.prediction.scaling import PlannedLoad, propose_scale
 from moefabric.results.parts import LinkLateness
-from moefabric.testbed.link_readings import lateness_findings
+from moefabric.results.verdict.fabric_result import lateness_findings
 
 LINK = EpsLink(LinkBehaviour(delay_ns=10_000_000, queue_bytes=64_000))
 FABRIC = Fabric(

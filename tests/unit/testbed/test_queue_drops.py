@@ -1,7 +1,7 @@
 """Drops of queues: what was counted between two readings, the worst port first."""
 
 from moefabric.report.remarks import queue_text
-from moefabric.testbed.link_readings import queue_drops
+from moefabric.results.records.queue_readings import queue_drops
 
 BEFORE = {
     "s0/e0": {"packets": 10, "drops": 0},

@@ -12,7 +12,7 @@ from moefabric.core.circuits import CircuitSet
 from moefabric.core.demand import DemandMatrix
 from moefabric.core.flows import flows
 from moefabric.core.topology import Fabric
-from moefabric.execution.reconfiguration import ControllerSplits
+from moefabric.execution.region_controllers import ControllerSplits
 from moefabric.planner.horizon import Horizon
 from moefabric.planner.plan import plan
 from moefabric.simulator.fluid import predict

@@ -1,4 +1,7 @@
-"""Bytes that cross the spines of the EPS: planned by their routes, and counted at the uplinks."""
+"""Readings of queues before and after a run: bytes at the uplinks to spines, and dropped packets.
+
+Bytes that cross the spines of the EPS are planned by their routes, and counted at the uplinks.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +10,7 @@ from moefabric.core.flows import Flow
 from moefabric.core.port_counts import FRAME_HEADER_BYTES, QueueCounts
 from moefabric.core.routes import crosses_spine, route
 from moefabric.core.topology import Fabric
-from moefabric.results.parts import CollectiveResult, SpineTraffic
+from moefabric.results.parts import CollectiveResult, DroppingPort, QueueDrops, SpineTraffic
 
 
 def spine_bytes(fabric: Fabric, planned: Iterable[Flow]) -> float:
@@ -51,4 +54,28 @@ def spine_traffic(
         bytes=crossed,
         share=crossed / max(1, sum(collective.bytes for collective in sent)),
         counted_bytes=None if counted is None else round(counted * fabric.scale.bytes),
+    )
+
+
+def queue_drops(room: str, before: QueueCounts, after: QueueCounts) -> QueueDrops:
+    """Return the packets that left all queues and those that were dropped between two readings.
+
+    Args:
+        room: Room of the queues.
+        before: Counters at the beginning.
+        after: Counters at the end.
+    """
+    ports = [
+        DroppingPort(
+            port=port,
+            packets=counts["packets"] - before[port]["packets"],
+            drops=counts["drops"] - before[port]["drops"],
+        )
+        for port, counts in after.items()
+    ]
+    return QueueDrops(
+        limit=room,
+        packets=sum(port.packets for port in ports),
+        drops=sum(port.drops for port in ports),
+        ports=sorted((p for p in ports if p.drops), key=lambda p: (-p.drops, p.port)),
     )
