@@ -36,7 +36,6 @@ from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
-from moefabric.report.formatting import counted
 from moefabric.report.summary import FabricSummary
 from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
@@ -282,6 +281,7 @@ class RunContext:
             ),
             paced=self.paced,
             cpu_idle=replay.idle,
+            measured_control=self.spec.control_s is None,
         )
         result = fabric_result.with_findings(result, reasons.CIRCUMSTANCE.judge_each(faults))
         result = fabric_result.with_cost_and_failures(
@@ -454,11 +454,8 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)
-    first, more = result.fidelity.reasons[:1], len(result.fidelity.reasons) - 1
-    words = [f"{outcome}, verdict {result.fidelity.verdict}", *first]
-    if more > 0:
-        words.append(f"and {counted(more, 'more reason')}")
-    context.setup.reporter.show_message(f"{choice.name}: {'; '.join(words)}")
+    verdict = result.fidelity.in_short
+    context.setup.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
     return result
 
 

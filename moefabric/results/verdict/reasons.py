@@ -53,6 +53,7 @@ class RunSetting(NamedTuple):
     Attributes:
         option: The option that slows the run down, instead of its scale.
         wall_s: Wall seconds that the option sets.
+        measured_control: Whether requests for circuits take the time that controllers need.
     """
 
     bytes_scale: float = 1.0
@@ -60,6 +61,7 @@ class RunSetting(NamedTuple):
     iterations: int = 1
     option: str = ""
     wall_s: float = 0.0
+    measured_control: bool = False
 
     def remedy(self, template: str, excess: float) -> str:
         """Fill a remedy in with numbers that should bring a value within its bound.
@@ -193,6 +195,8 @@ class Reason:
 ALONE: Final = "run it with nothing else on the machine"
 """Remedy of what follows from a busy machine."""
 _ALONE: Final = f"{ALONE}, or slow it down: {{scale}}"
+FIXED_CONTROL: Final = f"{ALONE}, or with controllers of a fixed speed: control_time: 25ms"
+"""Remedy of times that controllers disturb: they cost model time one to one in slower runs, too."""
 
 
 def _excess(

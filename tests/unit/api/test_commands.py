@@ -95,7 +95,7 @@ def test_check_writable_names_file_that_cannot_be_written(tmp_path: Path) -> Non
 
 
 def test_check_writable_names_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(click.UsageError, match=": is a folder; name a file$"):
+    with pytest.raises(click.UsageError, match=r": is a folder; name a file$"):
         check_writable(tmp_path)
 
 

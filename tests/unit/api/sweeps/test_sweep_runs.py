@@ -237,7 +237,7 @@ def test_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
 
 def test_file_for_the_folder_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
-    with pytest.raises(OutputError, match="out/runs: lies in a file, where a folder is needed$"):
+    with pytest.raises(OutputError, match=r"out/runs: lies in a file, where a folder is needed$"):
         run(sweep_spec(), tmp_path / "out")
     with pytest.raises(
         SpecError, match=r"out/sweep\.json: lies in a file, where a folder is needed$"
