@@ -367,7 +367,7 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError) and error.name:
             fault += _lookup_remedy(module, error.name)
         if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-            fault += _alike_name(error.name, error.obj)
+            fault += _alike_name(error.name or "", error.obj)
         raise SpecError([(GROUPS[group], fault)]) from error
 
 
@@ -386,7 +386,7 @@ def _without_suffix(file: str) -> str:
 
 
 def _alike_name(name: str, module: ModuleType) -> str:
-    """Return the names of a module that another one, which it has not, resembles."""
+    """Return the names of a module that a name, which it has not, resembles."""
     from moefabric.config.input_file import did_you_mean  # imports this module
 
     return did_you_mean(name, [known for known in dir(module) if not known.startswith("_")])
