@@ -9,7 +9,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; an interruption of its imports ends it without a traceback."""
+    """Run the command line; an interruption or lack of its imports ends it without a traceback."""
     try:
         from moefabric.ui.cli.main import main as command_line
 
@@ -17,6 +17,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("moefabric: interrupted\n")
         sys.exit(_INTERRUPTED)
+    except ModuleNotFoundError as error:  # of a package, or of this one's metadata
+        if error.name is None or error.name.startswith("moefabric."):
+            raise
+        remedy = "run packaging/setup, then .venv/bin/moefabric, or pip install ."
+        fault = f"{error.name} isn't installed in {sys.executable}: {remedy}"
+        sys.stderr.write(f"moefabric: {fault}\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import click
 from moefabric.config.plugins import modules_in_files
 from moefabric.core.errors import JournalInUseError, MoefabricError
 from moefabric.results.progress import PlainProgressReporter, ProgressReporter
-from moefabric.runtime.atomic_file import write_whole
+from moefabric.runtime.atomic_file import no_folder, write_fault, write_whole
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,8 +141,7 @@ def check_writable(*files: Path | None) -> None:
             is_here = folder.parent.resolve().is_relative_to(Path.cwd())
             missing = folder.parent if not folder.parent.is_dir() else folder
             if not missing.exists() and not (is_here and missing == folder):
-                remedy = f"make it by `mkdir -p {file.parent}`"
-                raise click.UsageError(f"{file}: there is no folder {missing}: {remedy}")
+                raise click.UsageError(f"{file}: {no_folder(missing, file.parent)}")
             file.parent.mkdir(exist_ok=True)
             if file.is_dir():
                 raise IsADirectoryError(EISDIR, strerror(EISDIR))
@@ -150,7 +149,7 @@ def check_writable(*files: Path | None) -> None:
                 with TemporaryFile(dir=file.resolve().parent):
                     pass
         except OSError as error:
-            raise click.UsageError(f"{file}: {error.strerror}") from error
+            raise click.UsageError(f"{file}: {write_fault(error)}") from error
 
 
 def _check_named_once(file: Path) -> None:

@@ -1,5 +1,6 @@
 """An experiment as users write it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -348,15 +349,19 @@ class ExperimentSpec(section.Document):
         """Yield what the model assumes, and NICs that may be a slip."""
         yield from self.model.build().notes
         gpus = self.wiring.gpus_per_server
-        for place, choice in enumerate(self.fabrics):
+        counts = [choice.circuit_nics + choice.electrical for choice in self.fabrics]
+        [(usual_nics, _)] = Counter(counts).most_common(1)
+        for place, (choice, nics) in enumerate(zip(self.fabrics, counts, strict=True)):
             here = f"{choice.name} (fabrics[{place}])"
-            nics = choice.circuit_nics + choice.electrical
-            if choice.policy == "eps" and choice.optical:
+            has_unused = choice.policy == "eps" and choice.optical > 0
+            if has_unused:
                 unused = f"none of the {choice.optical} optical NICs of a server"
                 yield f"{here}: the policy eps uses {unused}, which the prices include"
             if nics > gpus:
                 usual = "where one for each GPU is usual"
                 yield f"{here}: {nics} NICs for {gpus} GPUs in each server, {usual}"
+            elif nics != usual_nics and not has_unused:
+                yield f"{here}: {nics} NICs in each server, where other fabrics have {usual_nics}"
 
     def given_scale(self) -> Scale | None:
         """Return the scale of the file; None if it is chosen for the machine.

@@ -81,7 +81,7 @@ def read_kind(path: Path, needed: str, settings: Sequence[str] = ()) -> dict[str
     """
     if _is_result(path):  # large, and no YAML that is worth reading
         _refuse("result", path, needed)
-    document = read_yaml(path, settings)
+    document = read_yaml(path, settings, _KINDS[needed][2])
     _refuse(kind_of(document), path, needed)
     return document
 

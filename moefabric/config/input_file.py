@@ -146,11 +146,14 @@ def read_json(path: Path) -> Any:
         raise SpecError([(str(path), f"not JSON: {error}")]) from error
 
 
-def read_yaml(path: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+def read_yaml(
+    path: str | Path, settings: Sequence[str] = (), needed: str = "a mapping of keys"
+) -> dict[str, Any]:
     """Return the mapping in a YAML file.
 
     Args:
         settings: Changes such as `a.b[0].c=value`, applied in order.
+        needed: What the mapping is, in the error of an empty file.
 
     Raises:
         SpecError: If the file can't be read as a mapping, or a setting names no place in it.
@@ -165,7 +168,7 @@ def read_yaml(path: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise SpecError([(place, _yaml_problem(error))]) from error
     if document is None:
-        raise SpecError([(str(path), "is empty")])
+        raise SpecError([(str(path), f"is empty; {needed} is needed")])
     if not isinstance(document, dict):
         raise SpecError([(str(path), "a mapping of keys is needed")])
     if errors := [fault for setting in settings if (fault := _apply(document, setting))]:

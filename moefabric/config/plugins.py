@@ -309,7 +309,6 @@ def _full_name(protocol: type) -> str:
 @cache
 def _found(group: str, reference: str) -> Any:
     """Return the object that a reference names, before any call."""
-    noun = GROUPS[group]
     part_name = reference.partition("(")[0].strip()
     module, colon, name = part_name.partition(":")
     # The registry takes long to read. Built-in parts and names of modules need none.
@@ -318,18 +317,26 @@ def _found(group: str, reference: str) -> Any:
     if part_name in registered:
         module, _, name = registered[part_name].value.partition(":")
     elif not (colon and module and name):
-        from moefabric.config.input_file import did_you_mean  # imports this module
-
-        known = ", ".join(_registered(group))
-        known = known or "(none: install moefabric again, by packaging/setup)"
-        message = f"{part_name!r} is not one of {known}, nor package.module:Name"
-        message += did_you_mean(part_name, _registered(group))
-        raise SpecError([(noun, message)])
+        raise SpecError([(GROUPS[group], _unknown_name(group, part_name))])
     with _failures_named(group, reference, module):
         part: Any = import_module(module)
         for attribute in filter(None, name.split(".")):
             part = getattr(part, attribute)
         return part
+
+
+def _unknown_name(group: str, name: str) -> str:
+    """Return what is wrong about a name that is no entry point of a group, nor one in a module."""
+    from moefabric.config.input_file import did_you_mean  # imports this module
+
+    if name.endswith(".py"):
+        return f"{name!r} is a file{_without_suffix(Path(name).name)}"
+    known = ", ".join(_registered(group))
+    known = known or "(none: install moefabric again, by packaging/setup)"
+    return (
+        f"{name!r} is not one of {known}, nor package.module:Name"
+        f"{did_you_mean(name, _registered(group))}"
+    )
 
 
 @cache
@@ -352,6 +359,8 @@ def _failures_named(group: str, reference: str, module: str) -> Iterator[None]:
         fault = f"{reference!r}: {module} fails: {fault_text(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name:
             fault += _lookup_remedy(module, error.name)
+        if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+            fault += _alike_name(error.name or "", error.obj)
         raise SpecError([(GROUPS[group], fault)]) from error
 
 
@@ -360,9 +369,20 @@ def _lookup_remedy(module: str, missing: str) -> str:
     if not f"{module}.".startswith(f"{missing}.") and missing != module.removesuffix(".py"):
         return ""
     if module.endswith(".py"):
-        return f"; a module is named without .py: {module.removesuffix('.py')}:Name"
+        return _without_suffix(module)
     folder = f" and in the current folder, {Path.cwd()}" if _in_current_folder.get() else ""
     return f"; modules are looked up on Python's path{folder}, not in the folder of a file"
+
+
+def _without_suffix(file: str) -> str:
+    return f"; a module is named without .py: {file.removesuffix('.py')}:Name"
+
+
+def _alike_name(name: str, module: ModuleType) -> str:
+    """Return the names of a module that a name, which it has not, resembles."""
+    from moefabric.config.input_file import did_you_mean  # imports this module
+
+    return did_you_mean(name, [known for known in dir(module) if not known.startswith("_")])
 
 
 @contextmanager

@@ -30,6 +30,16 @@ _LIBRARIES: Final = {"moefabric", "functools", "importlib", "numpy", "scipy"}
 """Packages that call code of others on behalf of this one."""
 
 
+def path_fault(error: OSError) -> str:
+    """Return why a system call refused a path, and what to name instead."""
+    match error:
+        case IsADirectoryError():
+            return "is a folder; name a file"
+        case NotADirectoryError():
+            return "lies in a file, where a folder is needed"
+    return error.strerror or str(error)
+
+
 class MoefabricError(Exception):
     """Base class; the command line prints the message as lines, without a traceback."""
 
@@ -58,8 +68,7 @@ class UnreadableError(SpecError):
             path: The file.
             place: Key that names the file; empty if an argument does.
         """
-        is_folder = isinstance(error, IsADirectoryError)
-        message = "is a folder; name a file" if is_folder else error.strerror or str(error)
+        message = path_fault(error)
         super().__init__([(place, f"{path}: {message}") if place else (str(path), message)])
 
 

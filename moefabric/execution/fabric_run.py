@@ -36,7 +36,6 @@ from moefabric.prediction.experiment import ExperimentScale
 from moefabric.prediction.hybrid_jobs import AnyJobs, HybridJobs
 from moefabric.prediction.jobs import Jobs
 from moefabric.prediction.workload_loader import training_workload, workload_of
-from moefabric.report.formatting import counted
 from moefabric.report.summary import FabricSummary
 from moefabric.results import model as result_model
 from moefabric.results.journal import HeaderLine, Journal, JournalReader
@@ -252,6 +251,7 @@ class RunContext:
             list(self._findings(replay, outcomes)),
             paced=self.paced,
             cpu_idle=replay.idle,
+            measured_control=self.spec.control_s is None,
         )
         faults = list(policy_faults(self.policy))
         if self.controllers is not None:
@@ -453,11 +453,8 @@ def judged(context: RunContext, replay: Replay) -> result_model.FabricResult:
     result = result.model_copy(update=update)
     if context.hybrid is not None:
         result = with_hybrid(result, context.spec, context.hybrid)
-    first, more = result.fidelity.reasons[:1], len(result.fidelity.reasons) - 1
-    words = [f"{outcome}, verdict {result.fidelity.verdict}", *first]
-    if more > 0:
-        words.append(f"and {counted(more, 'more reason')}")
-    context.setup.reporter.show_message(f"{choice.name}: {'; '.join(words)}")
+    verdict = result.fidelity.in_short
+    context.setup.reporter.show_message(f"{choice.name}: {outcome}, verdict {verdict}")
     return result
 
 

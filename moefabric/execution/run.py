@@ -61,6 +61,8 @@ from moefabric.runtime.structured_log import log_context
 from moefabric.testbed.placed_fabric import Placer, fitted_fabric, placed_elsewhere
 from moefabric.testbed.testbed import Controllers, running_testbed
 
+_NO_SWITCHES: Final = "none"
+"""Datapath and crossbar of a run without emulated fabrics."""
 _GROUP_S: Final = 8.0
 """Wall seconds in which fabrics of one wiring come up and are removed, on an idle machine."""
 
@@ -107,11 +109,13 @@ def run(
     switches = datapath.choose_datapath(spec.wiring.switch)[0].value
     scale = experiment_scale(spec, folder, switches)
     inputs = experiment_inputs(spec, folder)
+    is_emulated = not all(choice.hosts for choice in spec.fabrics)
+    planned = switches if is_emulated else _NO_SWITCHES
     header = HeaderLine(
         run_id=secrets.token_hex(8),
         experiment=spec.experiment,
         version=version("moefabric"),
-        manifest=_manifest(spec, inputs, scale.slowest, None, started, []),
+        manifest=_manifest(spec, inputs, scale.slowest, planned, started, []),
         spec=spec.model_dump(mode="json"),
         fabrics=[choice.name for choice in spec.fabrics],
         flows=flows,
@@ -133,7 +137,8 @@ def run(
         finished = _run_groups(setup)
     changed = [*reasons.WRONG_TESTBED.judge_each(changed_inputs(spec, folder, inputs))]
     finished.results = [with_findings(result, changed) for result in finished.results]
-    manifest = _manifest(spec, inputs, scale.slowest, finished.wiring, started, finished.hosts)
+    used = finished.wiring.switch if finished.wiring else _NO_SWITCHES
+    manifest = _manifest(spec, inputs, scale.slowest, used, started, finished.hosts)
     return _run_result(spec, earlier.resumed_manifest(manifest) if earlier else manifest, finished)
 
 
@@ -381,15 +386,15 @@ def _manifest(
     spec: ExperimentSpec,
     inputs: list[result_model.InputDigest],
     proposed: ProposedScale,
-    wiring: FabricWiring | None,
+    switches: str,
     started: datetime,
     hosts: list[result_model.HostRecord],
 ) -> result_model.Manifest:
     scale = proposed.scale
     return result_model.Manifest(
         kernel=platform.release(),
-        datapath=wiring.switch if wiring else "none",
-        crossbar=bpf_crossbar.KIND if wiring else "none",
+        datapath=switches,
+        crossbar=_NO_SWITCHES if switches == _NO_SWITCHES else bpf_crossbar.KIND,
         scale=result_model.ScaleFactors(
             bytes=scale.bytes, dilation=scale.dilation, frame_s=scale.frame_s, bound=proposed.bound
         ),

@@ -95,7 +95,7 @@ def gating_notes(spec: ExperimentSpec, folder: Path) -> Iterator[str]:
     gating, iterations = spec.gating, spec.training.iterations
     if gating.trace is None:
         return
-    trace, model = load_gating(folder / gating.trace), spec.model.build()
+    trace, model = _loaded("trace", folder / gating.trace), spec.model.build()
     recorded, layers = trace.tokens.shape[:2]
     name = gating.trace.name
     left = len(range(gating.first_step, recorded, gating.step_stride))
@@ -177,13 +177,22 @@ def _generator(
     section, fitted = spec.gating, None
     with _errors_at("gating.fit" if section.fit else "gating"):
         if section.fit is not None:
-            recorded = load_gating(folder / section.fit).tokens
+            recorded = _loaded("fit", folder / section.fit).tokens
             _check_first("step", section.first_step, len(recorded), section.fit)
             fitted = fit(traces.GatingTrace(recorded[section.first_step :]), model.top_k)
         sizes = (model.experts, model.top_k, training.rank_tokens)
         parameters = section.parameters(fitted, *sizes)
     label = f"fit of {section.fit.name}" if section.fit else f"generator {section.generator}"
     return GatingGenerator(parameters, training.ep, spec.seed), label
+
+
+def _loaded(key: str, file: Path) -> traces.GatingTrace:
+    """Return the gating in a file that a key of the experiment names; errors name the key, too."""
+    try:
+        return load_gating(file)
+    except SpecError as error:
+        faults = [(f"gating.{key}: {place}", fault) for place, fault in error.errors]
+        raise SpecError(faults) from error
 
 
 def _check_first(key: str, first: int, count: int, file: Path) -> None:
@@ -224,11 +233,12 @@ def _recorded(
     spec: ExperimentSpec, folder: Path, servers: int, routes: TokenRoutes | None
 ) -> tuple[NDArray[np.int64], str]:
     """Return the tokens of the history and of the iterations after it, and the file's name."""
+    key = "matrix" if spec.gating.matrix else "trace"
     file = spec.gating.matrix or spec.gating.trace
     assert file is not None
     if routes is not None:
         return routes.counts(spec.model.build().experts), file.name
-    tokens = load_gating(folder / file).tokens
+    tokens = _loaded(key, folder / file).tokens
     _check_first("step", spec.gating.first_step, tokens.shape[0], file)
     _check_first("layer", spec.gating.first_layer, tokens.shape[1], file)
     tokens = tokens[_first_known_step(spec) :: spec.gating.step_stride]

@@ -121,4 +121,7 @@ def _best_buy(ratios: Mapping[str, float], base: str) -> Iterator[str]:
         second = max((name for name in ratios if name != base), key=lambda name: ratios[name])
         yield f"Best per dollar is {base}; {second} has {formatting.ratio(ratios[second])} of it"
     else:
-        yield f"Best per dollar is {best}: {formatting.ratio(ratios[best])} of {base}"
+        shown = formatting.ratio(ratios[best])
+        equal = [name for name, one in ratios.items() if formatting.ratio(one) == shown]
+        verb = "is" if len(equal) == 1 else "are"
+        yield f"Best per dollar {verb} {' and '.join(equal)}: {shown} of {base}"

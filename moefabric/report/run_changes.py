@@ -11,6 +11,7 @@ nothing of what slows down a whole run.
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from operator import attrgetter
 from statistics import fmean, geometric_mean, stdev
 from typing import Final, Literal
@@ -262,8 +263,10 @@ def fabric_changes(
         threshold: Change that is no regression yet: part of a time, points of a share.
 
     Raises:
-        SpecError: If a fabric isn't one of the run's.
+        SpecError: If a fabric isn't one of the run's, or is given twice.
     """
+    if before == after:
+        raise SpecError([("fabrics", f"{before} is given twice: name two fabrics of the run")])
     entries = {entry.fabric: entry for entry in run.results}
     if unknown := [name for name in (before, after) if name not in entries]:
         known = ", ".join(map(printable, entries))
@@ -353,7 +356,9 @@ _CIRCUMSTANCES: Final[Mapping[str, Callable[[RunResult], object]]] = {
 
 
 def _remarks(earlier: Sequence[RunResult], later: RunResult) -> Iterator[str]:
-    """Yield the differences of the runs that may explain changes."""
+    """Yield the differences of the runs that may explain changes, or that there can be none."""
+    if any(one == other for one, other in combinations((*earlier, later), 2)):
+        yield "a run is compared with itself: the files have the same results"
     for name, of in _CIRCUMSTANCES.items():
         before = list(dict.fromkeys(printable(of(run)) for run in earlier))
         after = printable(of(later))

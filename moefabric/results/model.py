@@ -305,6 +305,14 @@ class FidelityResult(result_parts.ResultPart):
         return [one for one in all_remedies if one not in others]
 
     @property
+    def in_short(self) -> str:
+        """The verdict, the first of the reasons that decide it, and the number of the others."""
+        deciding = [one.text for one in self.explanations if one.verdict == self.verdict][:1]
+        more = len(self.explanations) - len(deciding)
+        others = [f"and {more} more reason{'s' * (more > 1)}"] if more else []
+        return "; ".join([self.verdict, *deciding, *others])
+
+    @property
     def explanations(self) -> list[VerdictFinding]:
         """The findings; for a document that has none, its reasons with the verdict on all."""
         if len(self.findings) == len(self.reasons):

@@ -9,20 +9,27 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from moefabric.core.errors import OutputError
+from moefabric.core.errors import OutputError, path_fault
 
 _FULL: Final = (ENOSPC, EDQUOT, EFBIG)
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
-    """Return the error of a file that can't be written, with the remedy if there is no room."""
-    return OutputError(f"{path}: {write_fault(error)}")
+    """Return the error of a file that can't be written, with the remedy if there is one."""
+    folder = path.parent
+    is_missing = isinstance(error, FileNotFoundError) and not folder.exists()
+    return OutputError(f"{path}: {no_folder(folder, folder) if is_missing else write_fault(error)}")
+
+
+def no_folder(missing: Path, needed: Path) -> str:
+    """Return that a folder is missing on the way to the one that is needed, with the remedy."""
+    return f"there is no folder {missing}: make it by `mkdir -p {needed}`"
 
 
 def write_fault(error: OSError) -> str:
     """Return what a system call said, with the remedy if there is no room for a file."""
     remedy = "; free some room, or write to another file system" if error.errno in _FULL else ""
-    return f"{error.strerror or error}{remedy}"
+    return f"{path_fault(error)}{remedy}"
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Protocols of readers and writers of traces, and the choice of a reader by the content."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -114,12 +114,15 @@ def _content_form(path: Path) -> str:
     return ""
 
 
-def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> TraceReader:
+def trace_reader(
+    path: Path, readers: Iterable[TraceReader] | None = None, suited: Container[str] | None = None
+) -> TraceReader:
     """Return the reader of a trace by its content.
 
     Args:
         path: A file, a folder, or the prefix of the files of all ranks.
         readers: The readers to choose from; by default all that are registered.
+        suited: Formats that the error of an unknown one lists; by default all.
 
     Raises:
         TraceError: If no reader or more than one knows the content.
@@ -132,7 +135,8 @@ def trace_reader(path: Path, readers: Iterable[TraceReader] | None = None) -> Tr
         return matching[0]
     if not matching and path.is_file():
         refuse_other_kind(path, "trace")
-    known = ", ".join(reader.name for reader in matching or choice)
+    listed = [one.name for one in choice if suited is None or one.name in suited]
+    known = ", ".join([reader.name for reader in matching] or listed)
     fault = "could be any of" if matching else "the content is in no known format; known are"
     raise TraceError(path, "", "; ".join([f"{fault} {known}", *([] if matching else broken)]))
 

@@ -293,6 +293,8 @@ def _check_cells(path: Path, shape: tuple[int, ...]) -> None:
         raise TraceError(path, "", f"{sizes} counts are more than {MAX_CELLS}")
 
 
+_FORMATS: Final = ("gating", "gating-csv", "sglang", "routes", "routes-parquet")
+"""Names of the readers of gating."""
 _READERS: Final = {".json": _json, ".json.gz": _json, ".txt": _text, ".npz": _npz}
 
 
@@ -310,7 +312,7 @@ def load_gating(path: str | Path) -> GatingTrace:
     path = Path(path)
     if _ending(path) in _READERS or not path.exists():
         return read_gating(path)
-    reader = trace_reader(path)
+    reader = trace_reader(path, suited=_FORMATS)
     trace = reader.read(path)
     if not isinstance(trace, GatingTrace):
         raise TraceError(path, "", f"is a trace of operations ({reader.name}), not of gating")

@@ -64,6 +64,7 @@ def test_interrupted_run_writes_what_it_has_and_goes_on(tmp_path: Path) -> None:
     before = json.loads(file.read_text())
     assert before["incomplete"] == f"mixnet was stopped after {ended} of 4 iterations"
     assert [len(entry["iterations"]) for entry in before["results"]] == [4, ended]
+    assert "none" not in (before["manifest"]["datapath"], before["manifest"]["crossbar"])
     assert "stopped after" in (tmp_path / "run.html").read_text()
 
     other = moefabric("run", experiment, "--json", file, "--resume", "--set", "seed=7")

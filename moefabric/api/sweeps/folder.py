@@ -22,6 +22,8 @@ from pydantic import ValidationError
 
 from moefabric.api.sweeps.plan import PlannedRun, SweepPlan
 from moefabric.api.sweeps.results import RECORDS, RunRecord, read_records, result_figures
+from moefabric.api.sweeps.summary import SUMMARY
+from moefabric.config.input_file import read_json
 from moefabric.core.errors import OutputError, SpecError
 from moefabric.runtime.atomic_file import append_lines, output_error, write_whole
 from moefabric.runtime.missing_package import missing_package
@@ -42,8 +44,8 @@ class SweepFolder:
             in the plan. Runs of the plan that have failed are forgotten.
 
     Raises:
-        SpecError: If the folder has results and `resume` isn't given, or they are broken; or if
-            there is nothing to resume.
+        SpecError: If the folder has results and `resume` isn't given, or they are broken or of
+            another sweep; or if there is nothing to resume.
         OutputError: If it can't be written.
     """
 
@@ -54,6 +56,9 @@ class SweepFolder:
         if has_begun and earlier.stat().st_size and not resume:
             message = "has results of a sweep: go on with --resume, or give another folder"
             raise SpecError([(str(path), message)])
+        if has_begun and (other := _sweep_name(path)) not in ("", plan.spec.sweep):
+            message = f"has results of the sweep {other}, not of {plan.spec.sweep}"
+            raise SpecError([(str(path), f"{message}: give another folder")])
         if resume and not has_begun:
             message = "there is no sweep to resume: leave out --resume"
             raise SpecError([(str(path), message)])
@@ -144,7 +149,7 @@ def sweep_folder(path: Path, plan: SweepPlan, *, resume: bool = False) -> Iterat
         runs.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise output_error(path, error) from error
+        raise output_error(runs, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         folder = SweepFolder(path, plan, resume=resume)
@@ -182,6 +187,14 @@ def uniform_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 kinds.setdefault(name, set()).add(type(value))
     mixed = {name for name, types in kinds.items() if len(types) > 1 and types != {int, float}}
     return [{n: str(v) if n in mixed else v for n, v in row.items()} for row in rows]
+
+
+def _sweep_name(folder: Path) -> str:
+    """Return the name of the sweep whose summary a folder has; empty if it can't be told."""
+    with suppress(SpecError):
+        document = read_json(folder / SUMMARY)
+        return str(document.get("sweep", "")) if isinstance(document, dict) else ""
+    return ""
 
 
 def _lines(documents: Iterable[Mapping[str, Any]]) -> str:

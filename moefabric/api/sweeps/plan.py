@@ -118,7 +118,10 @@ class _Planner:
         self._version = version("moefabric")
         if isinstance(spec.experiment, Path):
             path = folder / spec.experiment
-            self._folder, self._document = path.parent, read_kind(path, "experiment")
+            try:
+                self._folder, self._document = path.parent, read_kind(path, "experiment")
+            except UnreadableError as error:
+                raise SpecError([("experiment", str(error))]) from error
         else:
             self._document = spec.experiment
 

@@ -135,13 +135,20 @@ class SweepSpec(section.Document):
         )
 
     def _place_errors(self) -> Iterator[section.InputError]:
-        for name in ("changes", "grid"):
-            yield from _place_errors(name, getattr(self, name))
-        for number, variant in enumerate(self.variants):
-            yield from _place_errors(f"variants[{number}].changes", variant.changes)
+        for name, places in (("grid", self.grid), *self._all_changes()):
+            yield from _place_errors(name, places)
         for place in self.grid:
+            for key, changes in self._all_changes():
+                if place in changes:
+                    yield f"{key}.{place}", "grid has it already: leave one of them out"
             yield from _repeated(f"grid.{place}", list(map(value_label, self.grid[place])))
         yield from _repeated("variants", [variant.name for variant in self.variants])
+
+    def _all_changes(self) -> Iterator[tuple[str, Changes]]:
+        """Yield the changes of all runs, and of each variant, with their places in the file."""
+        yield "changes", self.changes
+        for number, variant in enumerate(self.variants):
+            yield f"variants[{number}].changes", variant.changes
 
     def _seed_errors(self) -> Iterator[section.InputError]:
         yield from _repeated("seeds", self.seeds)

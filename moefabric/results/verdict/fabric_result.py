@@ -45,8 +45,10 @@ class FabricTotals:
         paced: bool = True,
         cpu_idle: Sequence[float] = (),
         scale: Scale = _UNSCALED,
+        measured_control: bool = False,
     ) -> None:
         self._mtu, self._paced, self._scale = mtu, paced, scale
+        self._measured_control = measured_control
         self._iterations = set[int]()
         self.measured = FabricMeasurements(cpu_idle=list(cpu_idle))
 
@@ -57,7 +59,12 @@ class FabricTotals:
 
     def fidelity(self, findings: Sequence[RunFinding] = ()) -> FidelityResult:
         """Judge all iterations, with further findings on the machine and the testbed."""
-        setting = RunSetting(self._scale.bytes, self._scale.dilation, len(self._iterations))
+        setting = RunSetting(
+            self._scale.bytes,
+            self._scale.dilation,
+            len(self._iterations),
+            measured_control=self._measured_control,
+        )
         return judge(self.measured, findings, mtu=self._mtu, paced=self._paced, setting=setting)
 
 
@@ -70,6 +77,7 @@ def summed_outcomes(
     *,
     paced: bool = True,
     cpu_idle: Sequence[float] = (),
+    measured_control: bool = False,
 ) -> FabricResult:
     """Return the result that the outcomes of a fabric's iterations add up to.
 
@@ -81,13 +89,20 @@ def summed_outcomes(
         findings: Findings on the machine and the testbed.
         paced: Whether flows were paced.
         cpu_idle: Idle shares of the machine besides those of the outcomes.
+        measured_control: Whether requests for circuits take the time that controllers need.
     """
     if not outcomes:
         nothing = FidelityResult(verdict=Verdict.PASS)
         result = FabricResult(fabric=name, policy=policy, wiring=wiring, fidelity=nothing)
         return with_findings(result, reasons.NO_ITERATION.judge())
     scale = Scale(wiring.bytes_scale or 1.0, wiring.dilation or 1.0)
-    totals = FabricTotals(wiring.mtu or 1500, paced=paced, cpu_idle=cpu_idle, scale=scale)
+    totals = FabricTotals(
+        wiring.mtu or 1500,
+        paced=paced,
+        cpu_idle=cpu_idle,
+        scale=scale,
+        measured_control=measured_control,
+    )
     for outcome in outcomes:
         totals.add(outcome)
     rows = joined_rows(outcomes)

@@ -59,6 +59,7 @@ class RunSetting(NamedTuple):
     Attributes:
         option: The option that slows the run down, instead of its scale.
         wall_s: Wall seconds that the option sets.
+        measured_control: Whether requests for circuits take the time that controllers need.
     """
 
     bytes_scale: float = 1.0
@@ -66,6 +67,7 @@ class RunSetting(NamedTuple):
     iterations: int = 1
     option: str = ""
     wall_s: float = 0.0
+    measured_control: bool = False
 
     def changed(self, change: Change, excess: float) -> dict[str, float]:
         """Return settings that should bring a value within its bound, by their keys.
@@ -215,6 +217,8 @@ ALONE: Final = "run it with nothing else on the machine"
 """Remedy of what follows from a busy machine."""
 _SLOWER: Final = f"{ALONE}, or slow it down"
 """The same with a slower scale."""
+FIXED_CONTROL: Final = f"{ALONE}, or with controllers of a fixed speed: control_time: 25ms"
+"""Remedy of times that controllers disturb: they cost model time one to one in slower runs, too."""
 
 
 def _excess(

@@ -63,10 +63,16 @@ def judge(
     summaries = {
         kind: summarise(errors) for kind, errors in measured.errors.items() if errors.values
     }
-    timing = list[RunFinding]()
-    for kind, summary in summaries.items():
-        timing += _timing(kind, measured.errors[kind], summary, paced=paced)
-    timing += _links(measured, paced=paced)
+    timings = {
+        kind: list(_timing(kind, measured.errors[kind], summary, paced=paced))
+        for kind, summary in summaries.items()
+    }
+    iterations = timings.pop("iteration", [])
+    timing = [*chain.from_iterable(timings.values()), *_links(measured, paced=paced)]
+    if setting.measured_control and measured.control and not timing:  # transfers are right
+        update = {"remedy": reasons.FIXED_CONTROL, "change": ""}
+        iterations = [finding.model_copy(update=update) for finding in iterations]
+    timing += iterations
     all_findings = [
         *_changes(measured),  # first, since they explain times
         *timing,
@@ -239,6 +245,9 @@ def _cpu(idle: Sequence[float], timing: Sequence[RunFinding]) -> list[RunFinding
     if not idle:
         return list(reasons.NO_CPU_SAMPLE.judge())
     starved = list(reasons.STARVED.judge(min(idle))) if timing else []
+    if {finding.remedy for finding in timing} == {reasons.FIXED_CONTROL}:
+        update = {"remedy": reasons.FIXED_CONTROL, "change": ""}
+        starved = [finding.model_copy(update=update) for finding in starved]
     return starved or list(reasons.BUSY.judge(min(idle)))
 
 

@@ -197,11 +197,26 @@ def _loaded(entry: "EntryPoint") -> click.Command:
     return command
 
 
+def _show_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    from importlib.metadata import version
+
+    if is_asked and not context.resilient_parsing:
+        click.echo(f"{context.find_root().info_name}, version {version('moefabric')}")
+        context.exit()
+
+
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 @click.group(cls=_ErrorReportingGroup, context_settings=_SETTINGS)
-@click.version_option(package_name="moefabric")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Emulate optically switched networks for training Mixture-of-Experts models.

@@ -18,7 +18,7 @@ from moefabric.config.plugins import POLICIES, plugin_names, plugin_reference
 from moefabric.core.network_cost import NETWORKS, PRICES, paper_network_usd
 from moefabric.runtime.atomic_file import output_error
 from moefabric.ui.cli.command import cli_command, cli_group, completed, json_option
-from moefabric.ui.cli.options import parse_option, policy_option, positive_rate
+from moefabric.ui.cli.options import SecondsType, parse_option, policy_option, positive_rate
 
 if TYPE_CHECKING:
     from moefabric.planner.plan import Plan
@@ -236,7 +236,7 @@ def _check_name(name: str, module: str, target: Path) -> None:
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SecondsType(0, min_open=True),
     default=600.0,
     metavar="SECONDS",
     show_default=True,

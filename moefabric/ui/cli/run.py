@@ -165,12 +165,19 @@ def sweep(
     measurements of a run can't be trusted.
     """
     from moefabric.api.sweep import Sweep
+    from moefabric.api.sweeps.results import RECORDS
 
     loaded = Sweep.load(file, *settings)
     commands.check_writable(as_json)
     folder = out or Path("out") / loaded.spec.sweep
-    with commands.progress_reporter(loaded.spec.run_count) as reporter:
-        result = loaded.run(folder, reporter=reporter, **options)
+    try:
+        with commands.progress_reporter(loaded.spec.run_count) as reporter:
+            result = loaded.run(folder, reporter=reporter, **options)
+    except KeyboardInterrupt:
+        if (folder / RECORDS).is_file():
+            remedy = "`moefabric sweep --resume` goes on"
+            click.echo(f"moefabric: {folder} has the runs that have ended; {remedy}", err=True)
+        raise
     if commands.print_json(result.to_json(), as_json):
         _print_means(result)
         click.echo(f"{folder / 'report.html'}: {len(result.records)} runs")

@@ -94,6 +94,11 @@ def test_check_writable_names_file_that_cannot_be_written(tmp_path: Path) -> Non
         check_writable(tmp_path / "file" / "it.json")
 
 
+def test_check_writable_names_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match=r": is a folder; name a file$"):
+        check_writable(tmp_path)
+
+
 def test_dash_is_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

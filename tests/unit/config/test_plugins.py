@@ -142,6 +142,14 @@ def test_registered_package_is_found_and_does_not_replace_a_built_in_one(
             "moefabric.planner.mixnet fails: AttributeError: .* no attribute 'BEST'",
             id="no-such-name",
         ),
+        pytest.param(
+            "partial:OBJETC", r"no attribute 'OBJETC'; did you mean OBJECT\?$", id="slip-in-module"
+        ),
+        pytest.param(
+            "here/partial.py",
+            r"^policy: 'here/partial.py' is a file; a module is named without \.py: partial:Name$",
+            id="file",
+        ),
         pytest.param("broken:A", "broken fails: ZeroDivisionError: division", id="raises"),
         pytest.param("leaving:A", "leaving fails: SystemExit: 3", id="leaves"),
         pytest.param("needy:A", "needy fails: TypeError: .*'speed'", id="needs-arguments"),

@@ -39,6 +39,15 @@ def test_fastest_and_best_per_dollar_are_named_with_their_lead() -> None:
     )
 
 
+def test_fabrics_that_are_equally_good_per_dollar_are_all_named() -> None:
+    text = said(
+        fabric("eps", [2.0], dollars=1.0),
+        fabric("mixnet", [2.1], dollars=2.061),
+        fabric("own", [2.1], dollars=2.062),
+    )
+    assert text.endswith("Best per dollar are mixnet and own: 2.06x of eps.")
+
+
 def test_order_that_iterations_contradict_is_not_certain() -> None:
     text = said(fabric("eps", [2.0, 2.0, 2.0]), fabric("mixnet", [1.9, 1.9, 2.1]))
     assert "mixnet: iteration 1.900 s, 5.0 % less than eps (-5.0 to 5.0 % in 3" in text

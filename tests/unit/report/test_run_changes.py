@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moefabric.core.errors import SpecError
-from moefabric.report.run_changes import FabricChange, FigureChange, run_changes
+from moefabric.report.run_changes import FabricChange, FigureChange, fabric_changes, run_changes
 from moefabric.results.model import InputDigest, RunResult, read_run
 from tests.support.paths import GOLDEN
 
@@ -48,8 +48,16 @@ def test_equal_runs_have_no_change() -> None:
     changes = run_changes([SAMPLE], SAMPLE)
     assert not changes.is_regression
     assert not changes.is_invalid
-    assert changes.remarks == ()
+    itself = "a run is compared with itself: the files have the same results"
+    assert changes.remarks == (itself,)
+    assert run_changes([SAMPLE, SAMPLE], rerun(1)).remarks[0] == itself
+    assert run_changes([rerun(1)], rerun(2)).remarks == ()
     assert {f.change for entry in changes.fabrics for f in entry.figures} == {0.0}
+
+
+def test_fabric_is_not_compared_with_itself() -> None:
+    with pytest.raises(SpecError, match=r"^fabrics: mixnet is given twice: name two fabrics of"):
+        fabric_changes(SAMPLE, "mixnet", "mixnet")
 
 
 def test_other_policy_with_the_same_circuits_is_remarked() -> None:
@@ -182,7 +190,7 @@ def with_inputs(**digests: str) -> RunResult:
 
 def test_runs_of_other_inputs_are_remarked_with_the_key_and_the_file() -> None:
     before = with_inputs(trace="a", fit="b")
-    assert run_changes([before], with_inputs(trace="a", fit="b")).remarks == ()
+    assert "inputs" not in str(run_changes([before], with_inputs(trace="a", fit="b")).remarks)
     assert run_changes([before], SAMPLE).remarks == (), "a file without digests"
     assert run_changes([before], with_inputs(trace="c", fit="b")).remarks == (
         "the inputs differ: gating.trace trace.npz is aaaaaaaaaaaa before, cccccccccccc now",
@@ -196,7 +204,7 @@ def test_runs_of_other_code_of_a_policy_are_remarked_with_module_and_version() -
         return SAMPLE.model_copy(update={"manifest": manifest})
 
     before = run("mine.py of mine 1", "a")
-    assert run_changes([before], before).remarks == ()
+    assert "inputs" not in str(run_changes([before], before).remarks)
     start = "the inputs differ: code mine mine.py of mine 1 is aaaaaaaaaaaa before"
     assert run_changes([before], run("mine.py of mine 1", "b")).remarks == (
         f"{start}, bbbbbbbbbbbb now",

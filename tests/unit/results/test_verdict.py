@@ -494,3 +494,30 @@ def test_worst_verdict_is_the_first_present_of_invalid_degraded_pass(
 ) -> None:
     expected = next((v for v in (Verdict.INVALID, Verdict.DEGRADED) if v in verdicts), Verdict.PASS)
     assert worst_verdict(verdicts) is expected
+
+
+@pytest.mark.parametrize(
+    ("change", "is_fixed"),
+    [({}, True), ({"control": {}}, False), ({"errors": collectives(*[0.03] * 56)}, False)],
+    ids=["iterations-alone", "no-request", "collectives-too"],
+)
+def test_controllers_speed_is_the_remedy_of_iterations_whose_transfers_are_right(
+    change: dict[str, Any], is_fixed: bool
+) -> None:
+    late = {
+        "errors": USUAL | change.pop("errors", {}) | {"iteration": labelled(0.03, 0.03)},
+        "control": {"changes of r0": [1.0, 3.0]},
+        "cpu_idle": [0.0],
+    }
+    setting = RunSetting(33, 32, measured_control=True)
+    remedies = judge(measured(**late | change), setting=setting).remedies
+    assert ["control_time: 25ms" in remedy for remedy in remedies] == [is_fixed]
+    assert "scale: " in judge(measured(**late)).remedies[0]
+
+
+def test_verdict_in_short_begins_with_the_reason_that_decides_it() -> None:
+    starved = {"cpu_idle": [0.0], "errors": collectives(*[0.03] * 56)}
+    text = "least idle share of the CPU 0.0% is under 10% and times are wrong"
+    shown = judge(measured(**starved)).in_short
+    assert shown == f"invalid; {text}: the machine was too slow; and 2 more reasons"
+    assert judge(measured()).in_short == "pass"

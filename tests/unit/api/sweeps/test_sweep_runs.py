@@ -207,6 +207,49 @@ def test_interrupted_sweep_keeps_ended_runs(tmp_path: Path) -> None:
     assert len(run(sweep_spec(), out, resume=True)[1].attempts) == 2
 
 
+def test_interrupted_command_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    run(sweep_spec(), out)
+    file.write_text(json.dumps(sweep_spec().model_dump(mode="json", exclude_unset=True)))
+    monkeypatch.setattr("moefabric.api.sweep.parquet_modules", interrupt)
+    command = ["sweep", str(file), "--out", str(out), "--resume"]
+    lines = CliRunner().invoke(main, command).output.splitlines()
+    remedy = "`moefabric sweep --resume` goes on"
+    assert lines[0] == f"moefabric: {out} has the runs that have ended; {remedy}"
+
+
+def test_folder_of_another_sweep_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(sweep_spec(), out)
+    summary = out / "sweep.json"
+    summary.write_text('{"sweep": "small"}')
+    run(sweep_spec(), out, resume=True)
+    with pytest.raises(SpecError, match="has results of the sweep small, not of other: give ano"):
+        run(sweep_spec(sweep="other"), out, resume=True)
+    summary.write_text("{")  # cut off: it says nothing
+    run(sweep_spec(sweep="other"), out, resume=True)
+
+
+def test_file_for_the_folder_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(OutputError, match=r"out/runs: lies in a file, where a folder is needed$"):
+        run(sweep_spec(), tmp_path / "out")
+    with pytest.raises(
+        SpecError, match=r"out/sweep\.json: lies in a file, where a folder is needed$"
+    ):
+        SweepResult.load(tmp_path / "out")
+
+
+def test_missing_experiment_is_named_with_its_key(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"^experiment: /.*/smal\.yaml: No such file"):
+        plan_sweep(sweep_spec(experiment="smal.yaml"), tmp_path)
+
+
 def test_run_that_fits_on_no_machine_is_refused(tmp_path: Path) -> None:
     plan = plan_sweep(sweep_spec(cores=3), tmp_path)
     engine = MemoryEngine(Carrier(plan), size=ResourceNeeds(2, 4_000_000_000))

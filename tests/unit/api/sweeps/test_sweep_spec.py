@@ -45,6 +45,10 @@ def test_structured_values_are_named_in_tables() -> None:
         ({"grid": {RATES: []}}, [f"grid.{RATES}: at least 1 is needed"]),
         ({"grid": {"a..b": [1]}}, ["grid.a..b: isn't a place"]),
         ({"grid": {RATES: [1, 1]}}, [f"grid.{RATES}: 1 is given twice"]),
+        (
+            {"changes": {RATES: "1Gb/s"}, "variants": [{"name": "a", "changes": {RATES: 1}}]},
+            [f"changes.{RATES}: grid has it already", f"variants[0].changes.{RATES}: grid has"],
+        ),
         ({"seeds": [3, 3], "repetitions": 2}, ["seeds: 3 is given twice", "repetitions: a pred"]),
         ({"grid": {"seed": [1]}}, ["seeds: grid has the seeds already"]),
         (

@@ -164,6 +164,8 @@ def test_check_whose_policy_loads_too_long_ends() -> None:
     checked = moefabric("policy", "check", f"{FAULTY}:never", "--limit", "0.2")
     assert checked.exit_code == 1
     assert "the check takes longer than 0.2 s: --limit allows more" in checked.output
+    refused = moefabric("policy", "check", "mixnet", "--limit", "1m")
+    assert "Invalid value for '--limit': '1m' is not a valid number of seconds." in refused.output
 
 
 SLOW_POLICY = """

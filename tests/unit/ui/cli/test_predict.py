@@ -62,6 +62,13 @@ def test_duration_of_a_run_is_said_below_the_table() -> None:
     assert re.fullmatch("`run` takes about [0-9.]+ (s|min|h) on this machine", last)
 
 
+def test_fabric_of_another_number_of_nics_is_said() -> None:
+    text = " ".join(predicted("fabrics[3].optical=2").split())
+    assert "static (fabrics[3]): 3 NICs in each server, where other fabrics have 4" in text
+    assert text.count("(fabrics[") == 1
+    assert "NICs in each server" not in predicted()
+
+
 def test_speed_of_the_machine_that_can_not_be_read_hides_no_prediction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +93,21 @@ def test_ratio_is_the_median_of_ratios_and_not_the_ratio_of_medians() -> None:
     of_medians = mixnet["all_to_all_s"] / eps["all_to_all_s"]
     assert abs(mixnet["all_to_all_vs_eps"] / of_medians - 1) > 0.005
     assert eps["all_to_all_vs_eps"] == 1.0
+
+
+@pytest.mark.parametrize("key", ["trace", "matrix", "fit"])
+def test_file_that_is_no_gating_is_named_with_its_key_and_the_formats(
+    key: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text("no gating\n")
+    words = ["predict", PROTOTYPE, "--set", f"gating={{{key}: {file}}}"]
+    refused = CliRunner().invoke(main, words).output
+    known = {"gating", "gating-csv", "routes", "routes-parquet", "sglang"}
+    start, _, shown = refused.strip().partition("in no known format; known are ")
+    assert start == f"moefabric: gating.{key}: {file}: the content is "
+    assert set(shown.split(", ")) <= known
+    assert "sglang" in shown
 
 
 def test_prediction_begins_with_the_fastest_and_the_best_per_dollar() -> None:

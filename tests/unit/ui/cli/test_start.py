@@ -7,6 +7,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 from moefabric.ui.cli.main import main
@@ -79,6 +80,19 @@ def test_interrupted_import_ends_without_a_traceback(imported: str) -> None:
     argv = [sys.executable, "-c", INTERRUPTED, scripts["moefabric"], imported]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "moefabric: interrupted\n")
+
+
+@pytest.mark.parametrize("missing", ["click", "moefabric"])
+def test_checkout_that_is_not_installed_names_the_remedy(missing: str, tmp_path: Path) -> None:
+    if missing == "moefabric":  # its metadata
+        (tmp_path / "click").symlink_to(Path(click.__file__).parent)
+    argv = [sys.executable, "-S", "-m", "moefabric", "--version"]
+    environment = {"PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
+    done = subprocess.run(
+        argv, check=False, capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    fault = f"moefabric: {missing} isn't installed in {sys.executable}: run packaging/setup, "
+    assert (done.returncode, done.stderr.startswith(fault)) == (1, True), done.stderr
 
 
 def test_prediction_imports_no_pages_and_no_solvers() -> None:
