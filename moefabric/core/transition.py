@@ -108,7 +108,7 @@ def admission(
     return Admission(removal, rule_changes(rules(before), rules(lit), drop=drop), lit)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReconfigurationPhases:
     """Seconds of the phases of one reconfiguration: a controller's wall seconds or model seconds.
 

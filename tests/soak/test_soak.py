@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(3 * 3600
 
 RECONFIGURATIONS = int(os.environ.get("RECONFIGURATIONS", "10000"))
 _DRIFT = 0.25
-"""Latency depends on other work on the machine, which comes and goes."""
 _RSS_KB = 200
 """Growth of a process per 1,000 reconfigurations that allocators cause by themselves."""
 _RUN_RSS_KB = 4000
