@@ -9,6 +9,7 @@ import os
 import resource
 import statistics
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder
 from moefabric.execution.failure_monitor import FailureMonitor
@@ -43,6 +45,7 @@ from moefabric.workload.iterations.iteration import Collective, Reconfigure
 from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.tasks import Task
+from tests.chaos.traces import in_network
 from tests.support.observers import observer
 
 CHANGES: Final = 10
@@ -79,6 +82,8 @@ class SoakReport:
         lost_frames: Frames that entered the optical switch and never left it.
         latency_s: Model seconds of each successful request's control time.
         samples: What each process held at the end of each iteration.
+        kernel_objects: Numbers of links, addresses, queues, filters and listening sockets in the
+            fabric's networks after the first iteration and after the last.
     """
 
     reconfigurations: int = 0
@@ -90,6 +95,7 @@ class SoakReport:
     lost_frames: int = 0
     latency_s: "array[float]" = field(default_factory=lambda: array("d"))
     samples: Samples = field(default_factory=dict)
+    kernel_objects: list[dict[str, int]] = field(default_factory=list)
 
     @property
     def latency_drift(self) -> float:
@@ -201,7 +207,7 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         folder: Receives `soak.jsonl`, and `soak.json` with the report.
     """
     fabric = soak_fabric(name)
-    path, samples = folder / "soak.jsonl", Samples()
+    path, samples, objects = folder / "soak.jsonl", Samples(), list[dict[str, int]]()
     with ExitStack() as undo:
         testbed = running_testbed(fabric, transport=PACED)
         _, fleet, controllers = undo.enter_context(testbed)
@@ -224,6 +230,8 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
                 for quantity, value in _sample(run_dir, process, pid).items():
                     samples[process][quantity].append(value)
             monitor.iteration_ended()
+            if not objects:
+                objects.append(_kernel_objects(run_dir, pids["fabric"]))
             if len(samples["run"]["rss_kb"]) % 50 == 0:
                 _report(path, samples, faults.count, folder)
 
@@ -258,8 +266,9 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
             first += iterations
         frames = (counters.read().frames - before.frames).sum(axis=0)
         recorder.finish(recorder.failures())
+        objects.append(_kernel_objects(run_dir, pids["fabric"]))
     lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
-    return _report(path, samples, faults.count, folder, lost_frames)
+    return _report(path, samples, faults.count, folder, lost_frames, objects)
 
 
 def _rounds(path: Path, wanted: int) -> Iterator[int]:
@@ -273,10 +282,17 @@ def _rounds(path: Path, wanted: int) -> Iterator[int]:
 
 
 def _report(
-    path: Path, samples: Samples, faults: int, folder: Path, lost_frames: int = 0
+    path: Path,
+    samples: Samples,
+    faults: int,
+    folder: Path,
+    lost_frames: int = 0,
+    kernel_objects: Sequence[dict[str, int]] = (),
 ) -> SoakReport:
     """Write the report by what the journal holds, and return it."""
-    report = SoakReport(faults=faults, lost_frames=lost_frames, samples=samples)
+    report = SoakReport(
+        faults=faults, lost_frames=lost_frames, samples=samples, kernel_objects=list(kernel_objects)
+    )
     for outcome in JournalReader(path).outcomes("soak"):
         integrity = outcome.measured.integrity
         report.lost_transfers += integrity.lost_transfers or 0
@@ -296,6 +312,16 @@ def _report(
 def _parent(pid: int) -> int:
     """Return the process that started another one."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _kernel_objects(run_dir: RunDirectory, fabric: int) -> dict[str, int]:
+    """Count what is in the networks of a fabric's process and of its nodes, by kind."""
+    pids = fabric, *json.loads((run_dir.path / NODES).read_text()).values()
+    networks = {
+        str(path.readlink()): path for pid in pids for path in [Path(f"/proc/{pid}/ns/net")]
+    }
+    found = (trace for name, path in networks.items() for trace in in_network(name, [path]))
+    return dict(Counter(trace.split()[0] for trace in found))
 
 
 def _sample(run_dir: RunDirectory, process: str, pid: int) -> dict[str, int]:

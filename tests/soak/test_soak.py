@@ -30,6 +30,8 @@ def test_thousands_of_reconfigurations_lose_nothing_and_nothing_grows() -> None:
     assert report.faults > 0
     assert (report.lost_transfers, report.corrupt, report.lost_frames) == (0, 0, 0)
     assert abs(report.latency_drift) < _DRIFT
+    first, last = report.kernel_objects
+    assert first == last
     for process in report.samples:
         assert report.growth(process, "descriptors") == 0, process
         most_kb = _RUN_RSS_KB if process == "run" else _RSS_KB
