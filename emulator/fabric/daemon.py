@@ -230,6 +230,14 @@ def _answer_clients(
         else:
             log.warning("%s", process.exit_description)
 
+    def note_end_of_holder(fd: int, pid: int) -> None:
+        selector.unregister(fd)
+        os.close(fd)
+        running.note_end_of_holder(pid)
+
+    for pid in running.holders:
+        fd = os.pidfd_open(pid)
+        selector.register(fd, selectors.EVENT_READ, data=partial(note_end_of_holder, fd, pid))
     for server, fd in hardware.containers.ends.items():
         selector.register(fd, selectors.EVENT_READ, data=partial(lose, fd, server))
     for process in running.processes:

@@ -1,6 +1,7 @@
 """Hardware of a running fabric: failures, restarts of processes, state and counters."""
 
 import json
+import os
 import signal
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +22,15 @@ from moefabric.emulator.linux.processes import ChildProcess, ProcessRole
 from moefabric.emulator.ocs.fd_handoff import send_handoff
 from moefabric.emulator.ocs.scpi.dialect import SCPI
 from moefabric.runtime.failure_log import append_failure_event
-from moefabric.runtime.processes import end_text
+from moefabric.runtime.processes import end_text, thread_group
 from moefabric.runtime.run_directory import FabricWiring
 from moefabric.runtime.waiting import Deadline
 
 if TYPE_CHECKING:
     from moefabric.emulator.fabric.hardware import Hardware
 
+HOLDER: Final = "namespaces"
+"""Name of the processes that hold the nodes' namespaces, once they have ended."""
 _RESTART_S: Final = 10.0
 _RESTARTED: Final = {ProcessRole.OCS, ProcessRole.CONTROLLER}
 """Roles of the processes that start again when they end: light and switches go on meanwhile."""
@@ -46,6 +49,7 @@ class RunningHardware:
         self._processes, self._others = hardware.processes, hardware.others
         self._roles = {spec.name: spec.role for spec in hardware.own_specs}
         self._suspended, self._lost_agents = set[str](), set[str]()
+        self._ended_holders = list[int]()
         self.failures = HardwareFailures(hardware.whole_plan, self._signal_agent, self.set_links)
 
     def set_links(self, names: Iterable[str], *, up: bool) -> None:
@@ -107,6 +111,18 @@ class RunningHardware:
             why, what = f"ended ({end_text(process.exit_status or 0)})", [process.name]
             append_failure_event(self._made.run_dir, "lost", FailureKind.PROCESS, what, why)
 
+    @property
+    def holders(self) -> set[int]:
+        """The processes that hold the namespaces of nodes."""
+        return {thread_group(thread) for thread in self._made.pids.values()}
+
+    def note_end_of_holder(self, pid: int) -> None:
+        """Append the end of a process that held namespaces to the failure log."""
+        _, status = os.waitpid(pid, 0)
+        self._ended_holders.append(os.waitstatus_to_exitcode(status))
+        why = f"ended ({end_text(self._ended_holders[-1])})"
+        append_failure_event(self._made.run_dir, "lost", FailureKind.PROCESS, [HOLDER], why)
+
     def restart(self, name: str) -> ChildProcess:
         """Start a process that has ended again; raise FabricError if that fails."""
         spec = next(spec for spec in self._made.own_specs if spec.name == name)
@@ -160,6 +176,7 @@ class RunningHardware:
             {"name": process.name, "status": process.exit_status}
             for process in self._processes.ended()
         ]
+        ended += [{"name": HOLDER, "status": status} for status in self._ended_holders]
         part = described | {"processes": alive, "ended": ended, "crossbar": bpf_crossbar.KIND}
         part |= {"remarks": self._made.remarks, "faults": self.faults()}
         return self._others.with_descriptions(part, wiring.fabric.servers)

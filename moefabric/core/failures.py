@@ -62,7 +62,7 @@ class PlannedFailure:
     clear: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FailureEvent:
     """A line of the failure log: a phase of a failure at an instant of CLOCK_MONOTONIC.
 
@@ -91,7 +91,7 @@ class FailureEvent:
         return self.kind in kinds and any(self.about(name) for name in injection.what)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IterationWindow:
     """Start and end of an iteration on the wall clock, including the clearing before it.
 
@@ -104,7 +104,7 @@ class IterationWindow:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FailureRecord:
     """A failure with the instants of its phases (CLOCK_MONOTONIC; None for never)."""
 

@@ -194,7 +194,7 @@ class PacedFlow:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FlowRecord:
     """The measurement of one transfer.
 

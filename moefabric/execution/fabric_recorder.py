@@ -23,7 +23,7 @@ from moefabric.execution.observer import RunObserver
 from moefabric.prediction.first_all_to_all import first_dispatches
 from moefabric.results.journal import IterationLine, Journal
 from moefabric.results.model import FidelityResult
-from moefabric.results.records.records import CircuitRequest, IterationRun, RunFailures
+from moefabric.results.records.records import IterationRun, RunFailures
 from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.results.verdict.iteration_outcome import IterationOutcome, outcomes_of
 from moefabric.runtime import run_status
@@ -200,10 +200,9 @@ class FabricRecorder(RunObserver):
     def __post_init__(self) -> None:
         self._totals = FabricTotals(self.fabric.mtu, paced=self.paced, scale=self.fabric.scale)
         self._next_verdict_s = 0.0
-        self._planned_ns, self._reopened_ns = tuple[int, ...](), tuple[int, ...]()
-        self._requests: tuple[CircuitRequest, ...] = ()
-        """When circuits were planned, connections reopened and circuits requested since the first
-        failure."""
+        self._known = RunFailures()
+        """When circuits were planned and requested since the last failure began, and connections
+        reopened."""
         self._gating: dict[int, Sequence[GatingPrediction | None]] = {}
 
     def iterations_recorded(self, runs: Sequence[IterationRun]) -> None:
@@ -211,9 +210,7 @@ class FabricRecorder(RunObserver):
         has_failures = self.monitor is not None and self.monitor.has_failures()
         failures = self.failures() if has_failures else RunFailures()
         if failures.failures:
-            failures = failures.with_plans_of(runs)
-            self._planned_ns, self._reopened_ns = failures.planned_ns, failures.reopened_ns
-            self._requests = failures.requests
+            self._known = failures = failures.with_plans_of(runs)
             self.failed += runs
         else:
             self.executor.clock.forget_skips()
@@ -232,6 +229,7 @@ class FabricRecorder(RunObserver):
         numbers = {window.number for window in windows if window is not None}
         shown = (run.without_rows(run.spans) for run in self.failed if run.number in numbers)
         self.shown += islice(shown, MOST_SHOWN - len(self.shown))
+        self._known = failures.of_later_iterations()
         self.failed.clear()
         self._gating.clear()
 
@@ -254,9 +252,9 @@ class FabricRecorder(RunObserver):
         replanned_ns = map(failures.wall_ns, executor.reconfigurator.replanned_ns)
         return replace(
             failures,
-            planned_ns=tuple(sorted({*self._planned_ns, *replanned_ns})),
-            reopened_ns=self._reopened_ns,
-            requests=self._requests,
+            planned_ns=tuple(sorted({*self._known.planned_ns, *replanned_ns})),
+            reopened_ns=self._known.reopened_ns,
+            requests=self._known.requests,
         )
 
     def _idle_shares(self, *, last: bool = False) -> list[float]:

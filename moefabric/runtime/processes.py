@@ -143,6 +143,12 @@ def is_stopped(pid: int) -> bool:
     return status.rpartition(b")")[2].split()[0] in (b"T", b"t")
 
 
+def thread_group(thread: int) -> int:
+    """Return the process of a thread."""
+    status = Path(f"/proc/{thread}/status").read_text()
+    return int(status.partition("\nTgid:")[2].split()[0])
+
+
 def adopt_orphans() -> None:
     """Make the caller the subreaper of its descendants (prctl(2)), so that it can wait for them."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -52,6 +52,9 @@ def test_end_of_the_process_that_holds_the_nodes_is_named_and_mended_by_up(home:
     os.kill(nodes["s0"], signal.SIGKILL)
     lost = "s0 to ocs0: the process that holds their namespaces has ended"
     Deadline.after(10).wait_for(lambda: lost in inspected(home)["faults"], "its end")
+    assert ("lost", "process", ["namespaces"]) in process_events(home)
+    assert "process namespaces  ended (signal 9)" in home.must("inspect")
+    assert "cli: namespaces ended (signal 9)" in home.must("list").splitlines()
     assert home.must("up", file).startswith(f"cli: replaced, because {lost}")
     home.must("exec", "s0", "true")
     home.must("down", "cli")

@@ -18,5 +18,7 @@ def test_reconfigurations_under_traffic_lose_nothing(tmp_path: Path) -> None:
     assert report.faults > 0
     assert report.lost_frames == 0
     assert (report.lost_transfers, report.corrupt) == (0, 0)
+    first, last = report.kernel_objects
+    assert first == last
     for process in report.samples:
         assert report.growth(process, "descriptors") == 0, process

@@ -13,11 +13,11 @@ _POINTS = 400
 def soak_picture(report: SoakReport) -> str:
     """Return the picture as SVG: a strip for the memory of each process, and one for latency."""
     strips = {
-        f"{process}, MB": [sample.rss_kb / 1000 for sample in samples]
+        f"{process}, MB": [kb / 1000 for kb in samples["rss_kb"]]
         for process, samples in report.samples.items()
     }
     strips["control time, ms"] = [1000 * seconds for seconds in report.latency_s]
-    last = len(report.samples.get("run", ())) * CHANGES
+    last = len(report.samples["run"]["rss_kb"]) * CHANGES
     panels = [_strip(name, values, last) for name, values in strips.items()]
     return Picture.of(figure("Soak of a fabric", panels)).svg
 

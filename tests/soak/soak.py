@@ -8,10 +8,11 @@ import json
 import os
 import resource
 import statistics
-from collections import defaultdict
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from moefabric.core.topology import Fabric, Region
 from moefabric.core.transport import PACED
 from moefabric.core.units import Scale
 from moefabric.emulator.fabric import lifecycle
+from moefabric.emulator.fabric.daemon_protocol import NODES
 from moefabric.execution.executor import Executor, Instruments, RunSettings
 from moefabric.execution.fabric_recorder import FabricRecorder
 from moefabric.execution.failure_monitor import FailureMonitor
@@ -34,7 +36,6 @@ from moefabric.execution.reconfiguration import UNDER_WAY
 from moefabric.planner.mixnet import MIXNET
 from moefabric.results.journal import FabricLine, HeaderLine, Journal, JournalReader
 from moefabric.results.model import Manifest
-from moefabric.results.verdict.fabric_result import FabricTotals
 from moefabric.runtime.atomic_file import write_whole
 from moefabric.runtime.cpu_monitor import CpuSampler
 from moefabric.runtime.run_directory import RunDirectory
@@ -44,6 +45,7 @@ from moefabric.workload.iterations.iteration import Collective, Reconfigure
 from moefabric.workload.iterations.job import Job, JobShape
 from moefabric.workload.iterations.pipeline import lockstep_tasks
 from moefabric.workload.iterations.tasks import Task
+from tests.chaos.traces import in_network
 from tests.support.observers import observer
 
 CHANGES: Final = 10
@@ -58,13 +60,11 @@ _SCALE: Final = 2000.0
 _RATE_BPS: Final = 100e9
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What a process holds at one instant."""
-
-    rss_kb: int
-    descriptors: int
-    log_bytes: int
+QUANTITIES: Final = ("rss_kb", "descriptors", "log_bytes")
+"""What is sampled of each process; the log of the fabric process counts for all logs."""
+Samples = dict[str, dict[str, "array[int]"]]
+"""Values of each quantity of each process, one an iteration. Eight bytes each: the process that
+keeps them is one of those that must not grow."""
 
 
 @dataclass
@@ -81,7 +81,9 @@ class SoakReport:
         corrupt: Transfers that arrived with other contents.
         lost_frames: Frames that entered the optical switch and never left it.
         latency_s: Model seconds of each successful request's control time.
-        samples: Samples of each process, one an iteration.
+        samples: What each process held at the end of each iteration.
+        kernel_objects: Numbers of links, addresses, queues, filters and listening sockets in the
+            fabric's networks after the first iteration and after the last.
     """
 
     reconfigurations: int = 0
@@ -91,22 +93,31 @@ class SoakReport:
     lost_transfers: int = 0
     corrupt: int = 0
     lost_frames: int = 0
-    latency_s: list[float] = field(default_factory=list)
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    latency_s: "array[float]" = field(default_factory=lambda: array("d"))
+    samples: Samples = field(default_factory=dict)
+    kernel_objects: list[dict[str, int]] = field(default_factory=list)
 
     @property
     def latency_drift(self) -> float:
-        """How much the median latency of the last third exceeds that of the first third."""
+        """How much the latency of the last third exceeds that of the first third.
+
+        It is that of the fastest tenth: other work on the machine makes requests slower only.
+        """
         third = len(self.latency_s) // 3
-        first, last = self.latency_s[:third], self.latency_s[-third:]
-        return statistics.median(last) / statistics.median(first) - 1
+        if third < 10:
+            return 0.0
+        first, last = (
+            statistics.quantiles(part, n=10)[0]
+            for part in (self.latency_s[:third], self.latency_s[-third:])
+        )
+        return last / first - 1
 
     def growth(self, process: str, quantity: str) -> float:
         """Return by how much a quantity grew per 1,000 reconfigurations (Theil-Sen slope).
 
         The first third of the samples warms up caches and isn't counted.
         """
-        values = [getattr(sample, quantity) for sample in self.samples[process]]
+        values = self.samples[process][quantity]
         values = values[len(values) // 3 :]
         step = max(1, len(values) // 200)  # at most 20,000 pairs
         values = values[::step]
@@ -120,13 +131,20 @@ class SoakReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report with the growth of each process."""
         growth = {
-            process: {
-                quantity: self.growth(process, quantity)
-                for quantity in ("rss_kb", "descriptors", "log_bytes")
-            }
+            process: {quantity: self.growth(process, quantity) for quantity in QUANTITIES}
             for process in self.samples
         }
-        return {**asdict(self), "latency_drift": self.latency_drift, "growth": growth}
+        samples = {
+            process: {quantity: list(values) for quantity, values in columns.items()}
+            for process, columns in self.samples.items()
+        }
+        return {
+            **vars(self),
+            "samples": samples,
+            "latency_s": list(self.latency_s),
+            "latency_drift": self.latency_drift,
+            "growth": growth,
+        }
 
 
 def soak_fabric(name: str) -> Fabric:
@@ -189,8 +207,7 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         folder: Receives `soak.jsonl`, and `soak.json` with the report.
     """
     fabric = soak_fabric(name)
-    path, report = folder / "soak.jsonl", SoakReport()
-    samples = defaultdict[str, list[Sample]](list)
+    path, samples, objects = folder / "soak.jsonl", Samples(), list[dict[str, int]]()
     with ExitStack() as undo:
         testbed = running_testbed(fabric, transport=PACED)
         _, fleet, controllers = undo.enter_context(testbed)
@@ -206,13 +223,17 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
         faults = _Faults(run_dir)
         pids = {one["name"]: one["pid"] for one in lifecycle.inspect(name)["processes"]}
         pids |= {"fabric": _parent(pids["switches"]), "run": os.getpid()}
+        samples |= {process: {quantity: array("q") for quantity in QUANTITIES} for process in pids}
 
         def take_samples() -> None:
             for process, pid in pids.items():
-                samples[process].append(_sample(run_dir, process, pid))
+                for quantity, value in _sample(run_dir, process, pid).items():
+                    samples[process][quantity].append(value)
             monitor.iteration_ended()
-            if len(samples["run"]) % 50 == 0:
-                _report(path, report, samples, faults.count, folder)
+            if not objects:
+                objects.append(_kernel_objects(run_dir, pids["fabric"]))
+            if len(samples["run"]["rss_kb"]) % 50 == 0:
+                _report(path, samples, faults.count, folder)
 
         executor = undo.enter_context(
             closing(
@@ -245,9 +266,9 @@ def soak(name: str, reconfigurations: int, folder: Path) -> SoakReport:
             first += iterations
         frames = (counters.read().frames - before.frames).sum(axis=0)
         recorder.finish(recorder.failures())
-    report.lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
-    _report(path, report, samples, faults.count, folder)
-    return report
+        objects.append(_kernel_objects(run_dir, pids["fabric"]))
+    lost_frames = int(frames[INTO_OCS] - frames[OUT_OF_OCS])
+    return _report(path, samples, faults.count, folder, lost_frames, objects)
 
 
 def _rounds(path: Path, wanted: int) -> Iterator[int]:
@@ -255,30 +276,37 @@ def _rounds(path: Path, wanted: int) -> Iterator[int]:
     made, before = 0, -1
     while before < made < wanted:
         yield -(-(wanted - made) // CHANGES)
-        before, made = made, sum(not error for error, _ in _changes(path))
-
-
-def _changes(path: Path) -> Iterator[tuple[str, float]]:
-    """Yield the error of each request for circuits, empty if it was granted, and its time."""
-    for outcome in JournalReader(path).outcomes("soak"):
-        yield from ((c.error, c.control_s or 0.0) for c in outcome.reconfigurations)
+        outcomes = JournalReader(path).outcomes("soak")
+        changes = (change for outcome in outcomes for change in outcome.reconfigurations)
+        before, made = made, sum(not change.error for change in changes)
 
 
 def _report(
-    path: Path, report: SoakReport, samples: dict[str, list[Sample]], faults: int, folder: Path
-) -> None:
-    """Fill in what the journal holds, and write the report."""
-    totals, changes = FabricTotals(1500), list(_changes(path))
+    path: Path,
+    samples: Samples,
+    faults: int,
+    folder: Path,
+    lost_frames: int = 0,
+    kernel_objects: Sequence[dict[str, int]] = (),
+) -> SoakReport:
+    """Write the report by what the journal holds, and return it."""
+    report = SoakReport(
+        faults=faults, lost_frames=lost_frames, samples=samples, kernel_objects=list(kernel_objects)
+    )
     for outcome in JournalReader(path).outcomes("soak"):
-        totals.add(outcome)
-    report.latency_s = [seconds for error, seconds in changes if not error]
+        integrity = outcome.measured.integrity
+        report.lost_transfers += integrity.lost_transfers or 0
+        report.corrupt += integrity.corrupt or 0
+        for change in outcome.reconfigurations:
+            if not change.error:
+                report.latency_s.append(change.control_s or 0.0)
+            elif change.error == UNDER_WAY:
+                report.refused += 1
+            else:
+                report.failed += 1
     report.reconfigurations = len(report.latency_s)
-    report.refused = sum(error == UNDER_WAY for error, _ in changes)
-    report.failed = len(changes) - report.reconfigurations - report.refused
-    report.lost_transfers = totals.measured.integrity.lost_transfers or 0
-    report.corrupt = totals.measured.integrity.corrupt or 0
-    report.faults, report.samples = faults, dict(samples)
     write_whole(folder / "soak.json", json.dumps(report.to_json(), indent=1) + "\n")
+    return report
 
 
 def _parent(pid: int) -> int:
@@ -286,14 +314,24 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _sample(run_dir: RunDirectory, process: str, pid: int) -> Sample:
-    """Return what a process holds now; the fabric process counts for all logs."""
+def _kernel_objects(run_dir: RunDirectory, fabric: int) -> dict[str, int]:
+    """Count what is in the networks of a fabric's process and of its nodes, by kind."""
+    pids = fabric, *json.loads((run_dir.path / NODES).read_text()).values()
+    networks = {
+        str(path.readlink()): path for pid in pids for path in [Path(f"/proc/{pid}/ns/net")]
+    }
+    found = (trace for name, path in networks.items() for trace in in_network(name, [path]))
+    return dict(Counter(trace.split()[0] for trace in found))
+
+
+def _sample(run_dir: RunDirectory, process: str, pid: int) -> dict[str, int]:
+    """Return what a process holds now."""
     proc = Path("/proc") / str(pid)
     pages = int((proc / "statm").read_text().split()[1])
     own, folder = run_dir.log_file(process), run_dir.log_file(process).parent
     logs = folder.iterdir() if process == "fabric" else [own]
-    return Sample(
-        rss_kb=pages * resource.getpagesize() // 1024,
-        descriptors=sum(1 for _ in (proc / "fd").iterdir()),
-        log_bytes=sum(log.stat().st_size for log in logs if log.exists()),
-    )
+    return {
+        "rss_kb": pages * resource.getpagesize() // 1024,
+        "descriptors": sum(1 for _ in (proc / "fd").iterdir()),
+        "log_bytes": sum(log.stat().st_size for log in logs if log.exists()),
+    }

@@ -20,7 +20,7 @@ from moefabric.workload.iterations.iteration import Reconfigure
 from moefabric.workload.iterations.tasks import Sent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CircuitChange:
     """A controller's reply to a demand.
 
@@ -45,7 +45,7 @@ class CircuitChange:
     settled_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CollectiveRun:
     """A region's part of a collective, or a transfer between regions.
 
@@ -139,7 +139,7 @@ class CollectiveRun:
         return max(record.last_received_ns for record in self.records)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReconfigurationRun:
     """Record of a region's reconfiguration.
 
@@ -167,7 +167,7 @@ class ReconfigurationRun:
     plan_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """An activity of one server in the timeline."""
 
@@ -212,7 +212,7 @@ def reconfiguration_spans(fabric: Fabric, run: ReconfigurationRun) -> list[Span]
     ]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class CircuitRequest:
     """A request for circuits since the first failure, on the wall clock."""
 
@@ -259,6 +259,15 @@ class RunFailures:
         return replace(
             self, planned_ns=planned, reopened_ns=reopened, requests=tuple(sorted(requests))
         )
+
+    def of_later_iterations(self) -> "RunFailures":
+        """Return what later iterations need to know, given that the failures are over.
+
+        That is the last plan, and the last request for circuits of each region: no later activity
+        lies before these.
+        """
+        last = {request.region: request for request in self.requests}
+        return replace(self, planned_ns=self.planned_ns[-1:], requests=tuple(sorted(last.values())))
 
     def _request(self, run: "ReconfigurationRun") -> CircuitRequest:
         return CircuitRequest(self.wall_ns(run.start_ns), run.region, not run.change.error)
@@ -332,7 +341,7 @@ def _concerns_circuits(failure: FailureRecord, region: Region) -> bool:
     return any(name.partition("/")[0] in names for name in failure.what)
 
 
-@dataclass
+@dataclass(slots=True)
 class IterationRun:
     """Record of an iteration of a job.
 

@@ -38,3 +38,20 @@ def test_other_release_is_refused_with_what_to_do(
     )
     assert run.returncode == 1
     assert re.search(remedy, run.stderr), run.stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "printed"),
+    [
+        ("linked=yes", "setup: ready; next: /v/bin/moefabric doctor\n"),
+        ("linked=yes MAKELEVEL=1", ""),
+        ("linked=", ""),
+    ],
+    ids=["alone", "in-make", "dependencies-only"],
+)
+def test_last_line_says_what_to_run_next(state: str, printed: str) -> None:
+    """Targets of `make` go on by themselves."""
+    lines = (REPOSITORY / "packaging/setup").read_text().splitlines()
+    [say] = [line for line in lines if line.startswith("say()")]
+    script = "\n".join(["set -euo pipefail", say, f"MAKELEVEL= venv=/v {state}", lines[-1]])
+    assert subprocess.check_output(["bash", "-c", script], text=True) == printed

@@ -365,3 +365,20 @@ def test_reconfigurations_that_failed_or_left_circuits_dark_are_reasons(
     measured = FabricMeasurements.of(wired, run, known, CountedTraffic(wired, ()), set())
     found = judge(measured).reasons
     assert [reason for reason in found if "reconfigurations" in reason] == reasons
+
+
+@pytest.mark.parametrize("requests", [1, 2], ids=["none-since", "one-since"])
+def test_later_iterations_need_the_last_request_only(requests: int) -> None:
+    """The first request after a failure is explained by it, and no other."""
+    wired, port = fabric(), FailureRecord(FailureKind.OCS_PORT, ("s0/o0",), 2, 3, 4, cleared_ns=5)
+    phases, work = ReconfigurationPhases(total_s=1.0), Reconfigure("forward", 0, DEMAND)
+    changes = [
+        ReconfigurationRun(0, work, CircuitChange(LIT, LIT, phases), start, start + 8)
+        for start in (0, 10, 20)
+    ]
+    earlier, following = changes[:requests], changes[requests]
+    known = RunFailures((port,)).with_plans_of([IterationRun(0, 0, reconfigurations=earlier)])
+    kept = known.of_later_iterations()
+    assert (len(kept.requests), len(kept.planned_ns), kept.are_over) == (1, 1, True)
+    later = kept.with_plans_of([IterationRun(1, 0, reconfigurations=[following])])
+    assert later.explain(wired.regions[0], following) is (requests == 1)
