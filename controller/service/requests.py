@@ -42,7 +42,7 @@ def parse_circuits(fabric: Fabric, region: Region, names: Any) -> CircuitSet:
 def check_keys(request: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuse a request with a key that isn't known, which may be a wrong spelling of one."""
     if unknown := next((key for key in request if key not in known), None):
-        raise SpecError([(unknown[:40], f"is not a key here; there are {', '.join(known)}")])
+        raise SpecError([(unknown[:40], f"is not a key here; keys are: {', '.join(known)}")])
 
 
 def parse_demand(region: Region, request: Mapping[str, Any]) -> DemandMatrix:

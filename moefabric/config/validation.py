@@ -87,7 +87,7 @@ def _alike(error: ErrorDetails, known: KnownKeys) -> str:
         return ""
     key = str(error["loc"][-1])
     there = known.of(key)
-    listed = f"; there are {', '.join(there)}" if there else ""
+    listed = f"; keys are: {', '.join(there)}" if there else ""
     return not_modelled(key) or did_you_mean(key, there) or listed
 
 

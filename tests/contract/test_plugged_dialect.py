@@ -19,6 +19,11 @@ from tests.support.ocs_device import ocs_device
 from tests.support.ocs_lab import OcsBench, write_profile
 from tests.support.packages import DIALECT_PACKAGE, install_package
 
+_NO_KEY = (
+    "is not a key here; keys are: absent, boot, busy, errors, firmware, loss, model, ports, reset, "
+    "settle, shut, startup, users, vendor"
+)
+
 CIRCUITS = CircuitSet.of(["s0/o0~s3/o2", "s1/o0~s2/o1"])
 CACHES = plugins._built_in, plugins._registered, plugins._found, plugins._loaded
 
@@ -75,8 +80,10 @@ def test_section_of_a_profile_sets_the_options_of_the_dialect(tmp_path: Path) ->
     ("text", "place", "message"),
     [
         pytest.param("line: {separator: x}", "line.separator", "- or : is needed, 'x' given"),
-        pytest.param("line: {colour: red}", "line.colour", "is not a key here"),
-        pytest.param("lime: {separator: x}", "lime", "is not a key here"),
+        pytest.param(
+            "line: {colour: red}", "line.colour", "is not a key here; keys are: separator"
+        ),
+        pytest.param("lime: {separator: x}", "lime", _NO_KEY),
     ],
 )
 def test_faults_in_options_are_named(tmp_path: Path, text: str, place: str, message: str) -> None:

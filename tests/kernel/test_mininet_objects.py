@@ -234,7 +234,9 @@ def test_custom_file_that_can_not_be_written_is_named(monkeypatch: pytest.Monkey
     from moefabric.api.mininet import custom_file
 
     monkeypatch.setenv("MOEFABRIC_RUN_DIR", "/proc/nowhere")
-    with pytest.raises(OutputError, match=r"/proc/nowhere/mn\.py: No such file or directory"):
+    with pytest.raises(
+        OutputError, match=r"/proc/nowhere/mn\.py: there is no folder /proc/nowhere"
+    ):
         custom_file()
 
 

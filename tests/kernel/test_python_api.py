@@ -189,7 +189,7 @@ def test_up_says_soon_which_ocs_is_silent_and_keeps_the_logs(
         (
             "tl1",
             {"ports": 8, "user": "root", "password_env": "OCS_PASSWORD"},
-            "ocs0: no login as root: DENY .*: set ocs.user and ocs.password_env",
+            "ocs0: no login as root: DENY .*: set ocs.user, or the password in OCS_PASSWORD",
         ),
     ],
 )

@@ -168,7 +168,7 @@ def test_no_time_at_all_needs_no_unit() -> None:
         ("wiring.nic_rates=1Gb/s", "wiring.nic_rates: is not a key here; did you mean nic_rate?"),
         (
             "wiring.regions[0].colour=red",
-            "wiring.regions[0].colour: is not a key here; there are count, ocs, servers",
+            "wiring.regions[0].colour: is not a key here; keys are: count, ocs, servers",
         ),
         ("inference=true", f"inference: is not a key here{not_modelled('inference')}"),
     ],

@@ -289,7 +289,7 @@ MALFORMED_DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
             "/light",
             {"circuit": ["s0/o0~s1/o0"]},
             400,
-            "circuit: is not a key here; there are circuits, demand",
+            "circuit: is not a key here; keys are: circuits, demand",
             id="unknown-key",
         ),
         pytest.param("POST", "/light", b"[" * 100_000, 400, "not JSON: ", id="deep-json"),
