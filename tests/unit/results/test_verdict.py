@@ -355,6 +355,15 @@ def test_judge_bounds_what_plain_tcp_sends_again(segments: int, verdict: Verdict
     )
 
 
+def test_one_sample_of_two_judges_no_link_and_no_server() -> None:
+    one = judge(measured(links={"s2/o1 to ocs": [-0.002, -0.041]}, arrivals={"s0": [0.2, 0.0]}))
+    assert one.reasons == []
+    both = judge(measured(links={"s2/o1 to ocs": [-0.03, -0.041]}))
+    assert [reason.partition(": ")[2] for reason in both.reasons] == [
+        "error 3.0% is over 2% (s2/o1 to ocs -3.0%)"
+    ]
+
+
 def test_outliers_are_those_of_the_samples_own_spread() -> None:
     """Plain TCP varies: 110 % are too much only where others are within some per cent."""
     spread = [0.15 * (number % 11 - 5) / 5 for number in range(88)]
